@@ -1,0 +1,49 @@
+"""What a worker is given to run: an action with every expression evaluated and only secrets left to resolve.
+
+A ``Text`` is a sequence of literal strings and ``Secret`` names, joined on the worker. Secrets are structure, never text, so a
+value that merely looks like ``${{ secrets.x }}`` stays the text it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Secret(msgspec.Struct, frozen=True, tag_field="kind", tag="secret"):
+    """The value of a secret, known to the worker alone."""
+
+    name: str
+
+
+Text = tuple[str | Secret, ...]
+
+
+class RunSpec(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run"):
+    """Run ``command`` by ``/bin/sh -c`` under ``env``."""
+
+    command: str
+    env: dict[str, Text] = msgspec.field(default_factory=dict)
+
+
+class PythonSpec(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="python"):
+    """Call ``callable`` (``module:name``, or a name registered with an embedded worker) with ``kwargs``."""
+
+    callable: str
+    kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
+    env: dict[str, Text] = msgspec.field(default_factory=dict)
+
+
+class HttpSpec(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="http"):
+    """Send one HTTP request."""
+
+    method: str
+    url: str
+    headers: dict[str, Text] = msgspec.field(default_factory=dict)
+    json: Any = None
+    body: str | None = None
+    expect: tuple[int, ...] = ()
+
+
+ActionSpec = RunSpec | PythonSpec | HttpSpec

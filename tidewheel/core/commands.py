@@ -1,0 +1,314 @@
+"""Commands: what is asked of an aggregate. A command may be refused; it is not a fact.
+
+Commands for a ``Dag`` carry ``dag``, commands for a ``Pool`` carry ``pool``; that name is the record's key on the
+``commands`` topic. Times are milliseconds since the epoch, durations milliseconds, ``inputs``/``output``/``definition`` JSON text.
+The classes under "Timers" never travel: the shard loop makes them when an instant named by ``core.deadlines`` has come.
+Each travelling command has its schema in ``schemas/commands/``.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+RunKind = Literal["scheduled", "manual", "api", "kafka"]
+RequestKind = Literal["manual", "api", "kafka"]
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all commands. ``actor`` says who asks: ``user:ann``, ``worker:w1``, ``scheduler``, ``kafka:topic``."""
+
+    actor: str = "scheduler"
+
+
+class Request(Command, frozen=True, kw_only=True):
+    """A command somebody may wait for: the reply goes to partition ``reply_partition`` of ``mail``, marked ``request_id``.
+
+    An empty ``request_id`` asks for no reply. ``receiver`` names the waiting process on that partition.
+    """
+
+    receiver: str = ""
+    reply_partition: int = 0
+    request_id: str = ""
+
+
+# --- for a Dag ---------------------------------------------------------------------------------------------------
+
+
+class DeployDag(Request, frozen=True, kw_only=True):
+    """Make ``definition`` (canonical JSON of ``core.workflow.Workflow``) the current version of the DAG."""
+
+    dag: str
+    version: str
+    definition: str
+    source: str = ""
+    paused: bool = False
+
+
+class RemoveDag(Request, frozen=True, kw_only=True):
+    """Stop creating runs; live runs finish on their version; history stays."""
+
+    dag: str
+    reason: str = ""
+
+
+class PauseDag(Request, frozen=True, kw_only=True):
+    """No new scheduled runs, and requested runs wait, until the DAG is unpaused."""
+
+    dag: str
+    reason: str = ""
+
+
+class UnpauseDag(Request, frozen=True, kw_only=True):
+    """Resume; the catch-up policy says what happens to the slots that passed."""
+
+    dag: str
+    reason: str = ""
+
+
+class StartRun(Request, frozen=True, kw_only=True):
+    """Create a run. A ``run_id`` that exists already names that run and starts nothing."""
+
+    dag: str
+    run_id: str = ""
+    kind: RequestKind = "manual"
+    logical_date: int | None = None
+    inputs: str = "{}"
+
+
+class CancelRun(Request, frozen=True, kw_only=True):
+    """Cancel what has not ended: waiting tasks at once, live attempts when their worker confirms or the lease ends."""
+
+    dag: str
+    run_id: str
+    reason: str = ""
+
+
+class GrantSlot(Command, frozen=True, kw_only=True):
+    """A pool's offer of a slot on ``worker``; the Dag leases the attempt if it is still wanted, else gives the slot back."""
+
+    dag: str
+    run_id: str
+    task: str
+    attempt: int
+    pool: str
+    worker: str
+    mail_partition: int
+
+
+class RefuseSlot(Command, frozen=True, kw_only=True):
+    """A pool's word that the attempt can never be placed (wider than the pool); the task fails with ``reason``."""
+
+    dag: str
+    run_id: str
+    task: str
+    attempt: int
+    pool: str
+    reason: str
+
+
+class ReportStarted(Command, frozen=True, kw_only=True):
+    """The worker began attempt ``attempt``; also renews the lease. ``beat`` is echoed in the acknowledging mail."""
+
+    dag: str
+    run_id: str
+    task: str
+    attempt: int
+    worker: str
+    started_at: int
+    beat: int = 0
+
+
+class ReportHeartbeat(Command, frozen=True, kw_only=True):
+    """The attempt is alive: renew its lease. ``progress`` is free JSON text for people to see."""
+
+    dag: str
+    run_id: str
+    task: str
+    attempt: int
+    worker: str
+    beat: int
+    progress: str | None = None
+
+
+class ReportSuccess(Command, frozen=True, kw_only=True):
+    """User code ended well. ``output`` is JSON text, at most 64 KiB."""
+
+    dag: str
+    run_id: str
+    task: str
+    attempt: int
+    worker: str
+    started_at: int
+    ended_at: int
+    output: str | None = None
+
+
+FailureKind = Literal[
+    "exit_code",  # a shell command's non-zero status
+    "signal",  # user code died of a signal nobody of ours sent
+    "exception",  # Python code raised
+    "http_status",  # an unexpected HTTP status
+    "http_error",  # no HTTP answer
+    "timeout",  # longer than the task's timeout
+    "output",  # the output is not JSON or too large
+    "setup",  # the task could not begin: callable not importable, secret missing
+    "expression",  # an expression of the definition failed to evaluate
+    "unplaceable",  # no worker of the pool could ever take it
+    "lease_expired",  # the worker fell silent
+    "worker_lost",  # the worker gave the attempt up (shutdown, self-fencing, its runner crashed)
+]
+
+
+class ReportFailure(Command, frozen=True, kw_only=True):
+    """User code failed, or (kind ``worker_lost``) the worker gave the attempt up, which is an infrastructure loss."""
+
+    dag: str
+    run_id: str
+    task: str
+    attempt: int
+    worker: str
+    started_at: int
+    ended_at: int
+    kind: FailureKind
+    message: str = ""
+    exit_code: int | None = None
+
+
+class ReportCancelled(Command, frozen=True, kw_only=True):
+    """The worker ended the attempt as it was told to, and nothing of it is left running."""
+
+    dag: str
+    run_id: str
+    task: str
+    attempt: int
+    worker: str
+    started_at: int
+    ended_at: int
+
+
+# --- for a Pool --------------------------------------------------------------------------------------------------
+
+
+class ConfigurePool(Request, frozen=True, kw_only=True):
+    """Set the pool's slot limit; None leaves its workers' slots as the only limit."""
+
+    pool: str
+    slots: int | None = None
+    description: str = ""
+
+
+class JoinPool(Command, frozen=True, kw_only=True):
+    """A worker offers ``slots`` to the pool and reads its mail on ``mail_partition``. Repeating it renews."""
+
+    pool: str
+    worker: str
+    slots: int
+    mail_partition: int
+    host: str = ""
+
+
+class RenewWorker(Command, frozen=True, kw_only=True):
+    """The worker is alive. Refused (the worker joins again) when the pool does not know it."""
+
+    pool: str
+    worker: str
+    mail_partition: int
+
+
+class LeavePool(Command, frozen=True, kw_only=True):
+    """The worker takes nothing new; what it holds it finishes or gives up by its own reports."""
+
+    pool: str
+    worker: str
+    reason: str = ""
+
+
+class EnqueueTask(Command, frozen=True, kw_only=True):
+    """An attempt is ready and waits for ``pool_slots`` slots of one worker."""
+
+    pool: str
+    dag: str
+    run_id: str
+    task: str
+    attempt: int
+    pool_slots: int = 1
+    priority: int = 0
+    logical_date: int = 0
+
+
+class ReleaseSlot(Command, frozen=True, kw_only=True):
+    """The attempt ended or is no longer wanted: it leaves the pool, from its queue or from its slot."""
+
+    pool: str
+    dag: str
+    run_id: str
+    task: str
+    attempt: int
+    reason: str = ""
+    #: The worker fell silent: give it nothing more until it renews.
+    worker_silent: bool = False
+
+
+# --- Timers (never on the wire) ----------------------------------------------------------------------------------
+
+
+class FireSchedule(Command, frozen=True, kw_only=True):
+    """A schedule slot of the DAG has come due."""
+
+    dag: str
+
+
+class ExpireLease(Command, frozen=True, kw_only=True):
+    """The lease of an attempt was not renewed in time."""
+
+    dag: str
+    run_id: str
+    task: str
+    attempt: int
+
+
+class RetryTask(Command, frozen=True, kw_only=True):
+    """The back-off before the next attempt is over."""
+
+    dag: str
+    run_id: str
+    task: str
+
+
+class ExpireWorker(Command, frozen=True, kw_only=True):
+    """A worker has not renewed its membership in time."""
+
+    pool: str
+    worker: str
+
+
+class AllocateSlots(Command, frozen=True, kw_only=True):
+    """Give free slots to waiting attempts; asked once a batch, after all that joined and left the queue."""
+
+    pool: str
+
+
+DagCommand = (
+    DeployDag
+    | RemoveDag
+    | PauseDag
+    | UnpauseDag
+    | StartRun
+    | CancelRun
+    | GrantSlot
+    | RefuseSlot
+    | ReportStarted
+    | ReportHeartbeat
+    | ReportSuccess
+    | ReportFailure
+    | ReportCancelled
+    | FireSchedule
+    | ExpireLease
+    | RetryTask
+)
+PoolCommand = (
+    ConfigurePool | JoinPool | RenewWorker | LeavePool | EnqueueTask | ReleaseSlot | ExpireWorker | AllocateSlots
+)
+TIMERS = (FireSchedule, ExpireLease, RetryTask, ExpireWorker, AllocateSlots)

@@ -1,0 +1,368 @@
+"""Events: facts on the journal, and nothing else.
+
+Every event of a ``Dag`` carries ``dag`` and lies on the ``events`` topic; every event of a ``Pool`` carries ``pool`` and lies
+on ``pool-events``. ``at`` is the decider's clock in milliseconds since the epoch, ``actor`` who caused it. Where it stands in
+the journal (``seq, shard_seq, writer, cause, chain``) is added by ``runtime.shard`` when it is written and comes back as
+``Recorded``. Each event has its schema in ``schemas/events/``; a shipped event's meaning never changes.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tidewheel.core.commands import FailureKind, RunKind
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all events."""
+
+    at: int
+    actor: str = "scheduler"
+
+
+class DagEvent(Event, frozen=True, kw_only=True):
+    """An event of one DAG."""
+
+    dag: str
+
+
+class RunEvent(DagEvent, frozen=True, kw_only=True):
+    """An event of one run."""
+
+    run_id: str
+
+
+class TaskEvent(RunEvent, frozen=True, kw_only=True):
+    """An event of one task of one run; ``attempt`` is 0 when no attempt was ever made."""
+
+    task: str
+    attempt: int
+
+
+class PoolEvent(Event, frozen=True, kw_only=True):
+    """An event of one pool."""
+
+    pool: str
+
+
+# --- DAG ---------------------------------------------------------------------------------------------------------
+
+
+class DagDeployed(DagEvent, frozen=True, kw_only=True):
+    """A definition became current. ``cursor``: schedule slots after this instant are owed (None: no schedule)."""
+
+    version: str
+    definition: str
+    source: str = ""
+    paused: bool = False
+    cursor: int | None = None
+
+
+class DagRemoved(DagEvent, frozen=True, kw_only=True):
+    """The DAG creates no more runs."""
+
+    reason: str = ""
+
+
+class DagPaused(DagEvent, frozen=True, kw_only=True):
+    """Scheduled runs stop, requested runs wait."""
+
+    reason: str = ""
+
+
+class DagUnpaused(DagEvent, frozen=True, kw_only=True):
+    """The DAG goes on; the catch-up policy judged the slots that passed (``SlotsSkipped`` follows for those dropped)."""
+
+    reason: str = ""
+
+
+class SlotsSkipped(DagEvent, frozen=True, kw_only=True):
+    """The schedule's cursor moved to ``last`` without runs: ``count`` slots from ``first`` on, for ``reason``."""
+
+    first: int
+    last: int
+    count: int
+    reason: str
+
+
+# --- Run ---------------------------------------------------------------------------------------------------------
+
+
+class RunCreated(RunEvent, frozen=True, kw_only=True):
+    """A run exists, queued. Of kind ``scheduled``, it answers the slot ``logical_date`` and moves the cursor there."""
+
+    version: str
+    kind: RunKind
+    logical_date: int | None = None
+    interval_start: int | None = None
+    interval_end: int | None = None
+    inputs: str = "{}"
+
+
+class RunStarted(RunEvent, frozen=True, kw_only=True):
+    """Its tasks may run: it counts toward the DAG's ``max_runs``."""
+
+
+class RunCancelRequested(RunEvent, frozen=True, kw_only=True):
+    """No task of the run starts any more; it ends once its live attempts have."""
+
+    reason: str = ""
+
+
+class RunSucceeded(RunEvent, frozen=True, kw_only=True):
+    """Every task ended and no leaf failed."""
+
+
+class RunFailed(RunEvent, frozen=True, kw_only=True):
+    """Every task ended and a leaf is failed or upstream_failed; ``reason`` names it."""
+
+    reason: str
+
+
+class RunCancelled(RunEvent, frozen=True, kw_only=True):
+    """The run was cancelled and nothing of it is live."""
+
+    reason: str = ""
+
+
+# --- Task --------------------------------------------------------------------------------------------------------
+
+
+class TaskReady(TaskEvent, frozen=True, kw_only=True):
+    """Its trigger rule holds, but the DAG's ``max_tasks`` is reached: it waits in the DAG, in order."""
+
+
+class TaskQueued(TaskEvent, frozen=True, kw_only=True):
+    """Attempt ``attempt`` waits in its pool."""
+
+    pool: str
+    pool_slots: int
+
+
+class TaskLeased(TaskEvent, frozen=True, kw_only=True):
+    """``worker`` may run the attempt until ``expires_at``, unless renewed. The attempt number is the fencing token."""
+
+    worker: str
+    mail_partition: int
+    expires_at: int
+
+
+class TaskStarted(TaskEvent, frozen=True, kw_only=True):
+    """The worker began; the lease now ends at ``expires_at``."""
+
+    worker: str
+    started_at: int
+    expires_at: int
+
+
+class TaskHeartbeat(TaskEvent, frozen=True, kw_only=True):
+    """The lease was renewed until ``expires_at``."""
+
+    worker: str
+    expires_at: int
+    progress: str | None = None
+
+
+class TaskSucceeded(TaskEvent, frozen=True, kw_only=True):
+    """The attempt ended well; its output is what downstream tasks see."""
+
+    worker: str
+    started_at: int
+    ended_at: int
+    output: str | None = None
+
+
+class TaskFailed(TaskEvent, frozen=True, kw_only=True):
+    """The attempt failed. ``retry_at`` names when the next one is queued; None: the task is failed for good.
+
+    ``worker`` is empty and ``started_at`` None when nothing ran.
+    """
+
+    worker: str
+    started_at: int | None
+    ended_at: int
+    kind: FailureKind
+    message: str
+    exit_code: int | None = None
+    retry_at: int | None = None
+
+
+class LeaseExpired(TaskEvent, frozen=True, kw_only=True):
+    """The worker fell silent: the attempt is lost, by the budget ``infra_retries``. ``retry_at`` as in ``TaskFailed``."""
+
+    worker: str
+    message: str
+    retry_at: int | None = None
+
+
+class TaskSkipped(TaskEvent, frozen=True, kw_only=True):
+    """The task does not run, and that is no failure."""
+
+    reason: str
+
+
+class TaskUpstreamFailed(TaskEvent, frozen=True, kw_only=True):
+    """The task can not run because of its upstreams."""
+
+    reason: str
+
+
+class TaskCancelRequested(TaskEvent, frozen=True, kw_only=True):
+    """The worker is told to end the live attempt."""
+
+    worker: str
+    reason: str = ""
+
+
+class TaskCancelled(TaskEvent, frozen=True, kw_only=True):
+    """The task will not run any more, and nothing of it is running."""
+
+    worker: str = ""
+    reason: str = ""
+
+
+class ReportRefused(TaskEvent, frozen=True, kw_only=True):
+    """A report of an attempt that is not the current, leased one; it changed nothing."""
+
+    worker: str
+    report: str
+    reason: str
+
+
+# --- Pool --------------------------------------------------------------------------------------------------------
+
+
+class PoolConfigured(PoolEvent, frozen=True, kw_only=True):
+    """The pool's slot limit was set (None: its workers' slots are the limit)."""
+
+    slots: int | None = None
+    description: str = ""
+
+
+class WorkerJoined(PoolEvent, frozen=True, kw_only=True):
+    """The worker serves the pool with ``slots`` until ``expires_at``, unless renewed."""
+
+    worker: str
+    slots: int
+    mail_partition: int
+    expires_at: int
+    host: str = ""
+
+
+class WorkerRenewed(PoolEvent, frozen=True, kw_only=True):
+    """The worker is there until ``expires_at``."""
+
+    worker: str
+    expires_at: int
+
+
+class WorkerSuspended(PoolEvent, frozen=True, kw_only=True):
+    """A lease of this worker expired: it gets nothing more until it renews."""
+
+    worker: str
+    reason: str = ""
+
+
+class WorkerLeft(PoolEvent, frozen=True, kw_only=True):
+    """The worker is gone (it said so, or fell silent); leases it holds stay counted until their Dag releases them."""
+
+    worker: str
+    reason: str = ""
+
+
+class TaskEnqueued(PoolEvent, frozen=True, kw_only=True):
+    """An attempt waits in this pool."""
+
+    dag: str
+    run_id: str
+    task: str
+    attempt: int
+    pool_slots: int
+    priority: int
+    logical_date: int
+
+
+class SlotGranted(PoolEvent, frozen=True, kw_only=True):
+    """The attempt has slots on ``worker``, held until released."""
+
+    dag: str
+    run_id: str
+    task: str
+    attempt: int
+    worker: str
+
+
+class SlotReleased(PoolEvent, frozen=True, kw_only=True):
+    """The attempt left the pool: out of the queue, or its slots are free again."""
+
+    dag: str
+    run_id: str
+    task: str
+    attempt: int
+    reason: str = ""
+
+
+class SlotRefused(PoolEvent, frozen=True, kw_only=True):
+    """The attempt can never be placed here; it left the queue."""
+
+    dag: str
+    run_id: str
+    task: str
+    attempt: int
+    reason: str
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """An event with its place in the journal."""
+
+    event: AnyEvent
+    #: Number of this event in its aggregate, from 1, without gap.
+    seq: int
+    #: Number of this event in its journal partition, from 1, without gap.
+    shard_seq: int
+    #: The owner's term: grows by at least one with each change of owner.
+    writer: int
+    #: The input it answers: ``topic/partition/offset``, ``timer`` or ``takeover``.
+    cause: str
+    #: 8 bytes over the previous event's chain and this event's bytes.
+    chain: bytes
+
+
+AnyDagEvent = (
+    DagDeployed
+    | DagRemoved
+    | DagPaused
+    | DagUnpaused
+    | SlotsSkipped
+    | RunCreated
+    | RunStarted
+    | RunCancelRequested
+    | RunSucceeded
+    | RunFailed
+    | RunCancelled
+    | TaskReady
+    | TaskQueued
+    | TaskLeased
+    | TaskStarted
+    | TaskHeartbeat
+    | TaskSucceeded
+    | TaskFailed
+    | LeaseExpired
+    | TaskSkipped
+    | TaskUpstreamFailed
+    | TaskCancelRequested
+    | TaskCancelled
+    | ReportRefused
+)
+AnyPoolEvent = (
+    PoolConfigured
+    | WorkerJoined
+    | WorkerRenewed
+    | WorkerSuspended
+    | WorkerLeft
+    | TaskEnqueued
+    | SlotGranted
+    | SlotReleased
+    | SlotRefused
+)
+AnyEvent = AnyDagEvent | AnyPoolEvent

@@ -1,0 +1,88 @@
+"""Mail: what shard owners send to workers and API processes after a commit. At least once; never a fact.
+
+A receiver reads one partition of the ``mail`` topic and drops what is not addressed to its ``receiver`` name.
+Each kind has its schema in ``schemas/mail/``.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Mail(msgspec.Struct, frozen=True, kw_only=True):
+    """Base: ``receiver`` is a worker's or API process's name; ``partition`` (not on the wire) says where it reads."""
+
+    receiver: str
+    partition: int
+
+
+class AssignTask(Mail, frozen=True, kw_only=True):
+    """A lease: run ``action`` (JSON text of ``core.assignment.ActionSpec``). A worker drops an attempt it already has."""
+
+    dag: str
+    run_id: str
+    task: str
+    attempt: int
+    pool: str
+    action: str
+    #: The lease's length; the worker must be heard, or have stopped the attempt, before it is over.
+    lease_ms: int
+    #: The same on the scheduler's clock, for people and logs.
+    expires_at: int
+    timeout_ms: int | None = None
+    logical_date: int | None = None
+    interval_start: int | None = None
+    interval_end: int | None = None
+
+
+class LeaseRenewed(Mail, frozen=True, kw_only=True):
+    """Acknowledges beat ``beat`` of an attempt: the lease runs ``lease_ms`` from when that beat was sent."""
+
+    dag: str
+    run_id: str
+    task: str
+    attempt: int
+    beat: int
+    lease_ms: int
+
+
+class StopAttempt(Mail, frozen=True, kw_only=True):
+    """End the attempt. ``cancel``: and report it cancelled; else nobody wants its reports any more (it is fenced)."""
+
+    dag: str
+    run_id: str
+    task: str
+    attempt: int
+    cancel: bool
+    reason: str = ""
+
+
+class WorkerWelcome(Mail, frozen=True, kw_only=True):
+    """The pool has the worker on its list for ``term_ms``; renew by then."""
+
+    pool: str
+    term_ms: int
+
+
+class WorkerUnknown(Mail, frozen=True, kw_only=True):
+    """The pool does not have the worker on its list: join again."""
+
+    pool: str
+
+
+class Reply(Mail, frozen=True, kw_only=True):
+    """The answer to a request. ``position`` (``topic/partition/shard_seq``) is what a reader waits for to see the effect."""
+
+    request_id: str
+    ok: bool
+    #: Why it was refused, or what came of it.
+    message: str = ""
+    #: ``not_found``, ``conflict``, ``invalid``, or empty.
+    code: str = ""
+    run_id: str = ""
+    #: False when the request named something that existed already.
+    created: bool = False
+    position: str = ""
+
+
+AnyMail = AssignTask | LeaseRenewed | StopAttempt | WorkerWelcome | WorkerUnknown | Reply

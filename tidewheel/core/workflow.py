@@ -1,0 +1,142 @@
+"""A parsed workflow as plain frozen data: what ``definition`` produces and the rules consume.
+
+The canonical form of a workflow is this module's structs as JSON with sorted keys and defaults left out, so that a new
+optional key in a later release does not change the hash (the *version*) of a definition that does not use it.
+Durations are integer milliseconds. Text that holds ``${{ … }}`` is kept as written; an ``Evaluator``
+(``core.expressions``) renders it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+TriggerRule = Literal[
+    "all_success",
+    "all_failed",
+    "all_done",
+    "one_success",
+    "one_failed",
+    "none_failed",
+    "none_failed_min_one_success",
+    "none_skipped",
+    "always",
+]
+Catchup = Literal["none", "latest", "all"]
+Backoff = Literal["fixed", "linear", "exponential"]
+InputType = Literal["string", "integer", "number", "boolean", "date", "datetime", "array", "object"]
+
+DAY_MS = 86_400_000
+DEFAULT_POOL = "default"
+
+
+class _Plain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Frozen, keyword-only, defaults left out of the canonical form."""
+
+
+class Schedule(_Plain):
+    """When a DAG runs by itself: exactly one of ``cron`` and ``every_ms`` is set."""
+
+    cron: tuple[str, ...] = ()
+    every_ms: int | None = None
+    timezone: str = "UTC"
+    catchup: Catchup = "none"
+    #: Slots older than this are never recovered; None sets no bound.
+    catchup_window_ms: int | None = None
+    #: Largest delay of a start, derived from the DAG's id; the logical date is unchanged.
+    jitter_ms: int = 0
+    #: Under ``catchup: none``, a slot missed while no scheduler ran is still owed if at most this late.
+    misfire_grace_ms: int = 3_600_000
+
+
+class Input(_Plain):
+    """A typed run parameter. ``required`` is false when a default (which may be null or an expression) was written."""
+
+    type: InputType
+    default: Any = None
+    required: bool = True
+    description: str = ""
+    enum: tuple[Any, ...] = ()
+
+
+class Retry(_Plain):
+    """How often and how soon a failed attempt is tried again."""
+
+    max: int = 0
+    delay_ms: int = 10_000
+    backoff: Backoff = "exponential"
+    max_delay_ms: int = DAY_MS
+    jitter: bool = True
+    #: Retry only on these exit codes of a ``run`` task; empty retries on any failure.
+    only_on_exit_codes: tuple[int, ...] = ()
+
+
+class Run(_Plain, tag_field="type", tag="run"):
+    """A shell command, run by ``/bin/sh -c`` in its own process group. Never templated; values come by environment."""
+
+    command: str
+
+
+class Python(_Plain, tag_field="type", tag="python"):
+    """An importable callable ``module:name``, called with ``with_`` as keyword arguments; its return value is the output."""
+
+    callable: str
+    with_: dict[str, Any] = msgspec.field(default_factory=dict, name="with")
+
+
+class Http(_Plain, tag_field="type", tag="http"):
+    """One HTTP request; the output is ``{"status", "headers", "json" | "text"}``. A status outside ``expect`` fails."""
+
+    url: str
+    method: str = "GET"
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    json: Any = None
+    body: str | None = None
+    #: Accepted status codes; empty accepts 200 to 299.
+    expect: tuple[int, ...] = ()
+
+
+Action = Run | Python | Http
+
+
+class Task(_Plain):
+    """One node of a workflow, with the workflow's ``defaults`` already merged in."""
+
+    id: str
+    action: Action
+    description: str = ""
+    needs: tuple[str, ...] = ()
+    trigger_rule: TriggerRule = "all_success"
+    #: CEL source without the ``${{ }}``; false skips the task.
+    if_: str | None = msgspec.field(default=None, name="if")
+    env: dict[str, str] = msgspec.field(default_factory=dict)
+    retry: Retry = Retry()
+    infra_retries: int = 3
+    #: Longest one attempt may run; None sets no bound.
+    timeout_ms: int | None = None
+    pool: str = DEFAULT_POOL
+    pool_slots: int = 1
+
+
+class Concurrency(_Plain):
+    """Limits of one DAG over all its runs; None sets no bound."""
+
+    max_runs: int = 16
+    max_tasks: int | None = None
+
+
+class Workflow(_Plain):
+    """One DAG's definition. Tasks keep the order of the file."""
+
+    id: str
+    tasks: tuple[Task, ...]
+    description: str = ""
+    owner: str = ""
+    tags: tuple[str, ...] = ()
+    schedule: Schedule | None = None
+    inputs: dict[str, Input] = msgspec.field(default_factory=dict)
+    #: Workflow-wide environment, under each task's own.
+    env: dict[str, str] = msgspec.field(default_factory=dict)
+    concurrency: Concurrency = Concurrency()
+    priority: int = 0

@@ -1,0 +1,185 @@
+"""The log, as little of it as the engine needs; drivers are ``memory``, ``sqlite`` and ``kafka``.
+
+A log has topics of ``partitions`` partitions each. Records are read in offset order; an offset only grows, and may have gaps
+(Kafka's transaction markers). Three kinds of access:
+
+* a ``Producer`` appends without transactions (workers, API, mail);
+* a ``Reader`` reads given partitions from given offsets, committed records only, and belongs to no group;
+* an ``Owner`` shares the *shards* with the other owners: shard ``p`` is partition ``p`` of ``commands`` and ``triggers`` to read and of
+  the journals and snapshots to write. Its ``commit`` is one atomic step: records appended, input positions moved, refused if the shards have
+  changed hands since the batch was polled. That fence is the whole safety of the engine.
+
+Everything raises ``LogUnavailable`` when the server cannot be reached in time. No driver retries a commit by itself.
+``tidewheel.testing.log_contract`` holds the tests every driver must pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+TRIGGERS = "triggers"
+COMMANDS = "commands"
+EVENTS = "events"
+POOL_EVENTS = "pool-events"
+SNAPSHOTS = "snapshots"
+MAIL = "mail"
+LOGS = "logs"
+DEAD_LETTERS = "dead-letters"
+
+#: What an owner reads, co-partitioned, in the order a batch is decided.
+INPUTS = (COMMANDS, TRIGGERS)
+#: What only a shard's owner writes.
+JOURNALS = (EVENTS, POOL_EVENTS)
+TOPICS = (TRIGGERS, COMMANDS, EVENTS, POOL_EVENTS, SNAPSHOTS, MAIL, LOGS, DEAD_LETTERS)
+
+DEFAULT_PARTITIONS = 32
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A record as it was read. ``value`` is None for a tombstone; ``timestamp`` is the log's, ms since the epoch."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...] = ()
+    timestamp: int = 0
+
+
+class Append(msgspec.Struct, frozen=True):
+    """A record to write. Without ``partition`` the key decides it (``log.partition.partition_of``)."""
+
+    topic: str
+    key: bytes
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...] = ()
+    partition: int | None = None
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """What one ``Owner.poll`` gave.
+
+    ``shards`` maps each shard owned *now* to its epoch: a number that differs whenever the shard was taken away in between,
+    even if it came back. ``token`` is the driver's proof of ownership for ``commit``. Records are only of owned shards.
+    """
+
+    records: tuple[Record, ...]
+    shards: Mapping[int, int]
+    token: Any = None
+
+
+class LogError(Exception):
+    """Base of the log's faults. The message says what, where and what to do."""
+
+
+class LogUnavailable(LogError):
+    """The log's server or file cannot be reached or used now; trying again may help."""
+
+
+class LogMisconfigured(LogError):
+    """A topic is missing or has settings the engine cannot work with; the message names the fix."""
+
+
+class Fenced(LogError):
+    """The commit was refused because a shard has changed hands. Nothing of it is visible, nor ever will be."""
+
+
+class CommitAborted(LogError):
+    """The commit failed and certainly did not happen."""
+
+
+class CommitInDoubt(LogError):
+    """It is unknown whether the commit happened. ``Owner.reset`` settles it; then the journal's end tells."""
+
+
+class Producer(Protocol):
+    """Idempotent appends outside transactions."""
+
+    def send(self, record: Append) -> None:
+        """Hand over one record; it is written soon, in order per partition. Raises ``LogUnavailable`` if the buffer stays full."""
+
+    def flush(self, timeout_s: float) -> None:
+        """Wait until all that was sent is durable. Raises ``LogUnavailable`` if that takes longer."""
+
+    def close(self) -> None:
+        """Flush what can be flushed within a few seconds and let go."""
+
+
+class Reader(Protocol):
+    """Reads committed records of fixed partitions."""
+
+    def read(self, max_records: int, timeout_s: float) -> list[Record]:
+        """Wait up to ``timeout_s`` for a first record, then take what is there, at most ``max_records``."""
+
+    def positions(self) -> Mapping[tuple[str, int], int]:
+        """The next offset to read of each partition: past the last record read, and past markers known to follow it."""
+
+    def close(self) -> None:
+        """Let go."""
+
+
+class Owner(Protocol):
+    """One member of the group of schedulers that share the shards."""
+
+    def poll(self, max_records: int, timeout_s: float) -> Batch:
+        """Wait up to ``timeout_s`` for a first input record (returning early when the owned shards change), then take what is there.
+
+        A newly owned shard is read from its committed position; one never committed from its start.
+        """
+
+    def commit(self, batch: Batch, appends: Sequence[Append]) -> Mapping[tuple[str, int], int]:
+        """Atomically append, and move the input positions of every owned shard past what has been polled so far.
+
+        Gives the last offset written to each partition. Raises ``Fenced``, ``CommitAborted`` or ``CommitInDoubt``;
+        after any of them call ``reset`` before anything else.
+        """
+
+    def reset(self) -> None:
+        """Settle what an earlier commit left open and read every owned shard again from its committed position.
+
+        Every shard still owned gets a new epoch at the next ``poll``.
+        """
+
+    def pause_triggers(self, shards: frozenset[int]) -> None:
+        """Read no ``triggers`` of exactly these shards until called again; ``commands`` are always read."""
+
+    def close(self) -> None:
+        """Leave the group at once, so that others take over without waiting."""
+
+
+class Log(Protocol):
+    """One log: a directory of topics with a common number of partitions."""
+
+    #: Partitions of every topic: the number of shards.
+    partitions: int
+
+    def create_topics(self) -> Sequence[str]:
+        """Create what is missing; gives the names created. Raises ``LogMisconfigured`` if existing topics do not fit."""
+
+    def check_topics(self) -> None:
+        """Raise ``LogMisconfigured`` if a topic is missing or its settings are wrong, naming topic, setting and fix."""
+
+    def producer(self) -> Producer:
+        """A new producer."""
+
+    def reader(self, starts: Mapping[tuple[str, int], int]) -> Reader:
+        """A reader of these (topic, partition) pairs from these offsets; an offset below the log's start means its start."""
+
+    def owner(self, instance: str) -> Owner:
+        """Join the group of owners. ``instance`` names this process across restarts: a restart takes its old place at once."""
+
+    def end_offset(self, topic: str, partition: int) -> int:
+        """One past the last record, open transactions included (Kafka's high watermark)."""
+
+    def start_offset(self, topic: str, partition: int) -> int:
+        """The offset of the oldest record kept."""
+
+    def committed(self, partition: int) -> Mapping[str, int | None]:
+        """Per input topic, the owners' committed position on this shard (None: never committed); for lag and checks."""
+
+    def close(self) -> None:
+        """Let go of everything opened through this log that its user has not closed."""

@@ -1,0 +1,77 @@
+"""Messages that travel beside commands, events and mail: log chunks, dead letters, snapshots, and public trigger records."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class LogChunk(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of a task's output, shipped while it runs. Text is what the task wrote, secrets masked."""
+
+    dag: str
+    run_id: str
+    task: str
+    attempt: int
+    #: Number of the chunk within the attempt, from 0.
+    chunk: int
+    at: int
+    #: ``stdout``, ``stderr`` or ``system`` (the worker's own remarks)
+    stream: str
+    text: str
+
+
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """A record that could not be decoded or applied, kept whole."""
+
+    at: int
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    #: ``undecodable``, ``unknown_dag``, ``invalid``, ``failed``
+    code: str
+    reason: str
+
+
+class TriggerRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A public request on ``triggers`` to run a DAG: Avro, or JSON ``{"dag": …, "run_id"?, "id"?, "inputs"?: {…}}``.
+
+    ``run_id`` names the run; without it ``id`` does (as ``kafka__<id>``); without both, topic, partition and offset do.
+    """
+
+    dag: str
+    run_id: str | None = None
+    id: str | None = None
+    inputs: str = "{}"
+    logical_date: int | None = None
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The folded state of one aggregate after its event ``seq``.
+
+    A snapshot whose ``format`` is not the reader's is ignored, and the journal read from further back instead.
+    """
+
+    #: ``dag`` or ``pool``
+    kind: str
+    name: str
+    format: str
+    seq: int
+    #: MessagePack of ``core.state``
+    state: bytes
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Snapshots of every aggregate of the shard cover its journals up to here, so a recovery reads on from these offsets."""
+
+    shard: int
+    format: str
+    events_offset: int
+    events_shard_seq: int
+    events_chain: bytes
+    pool_events_offset: int
+    pool_events_shard_seq: int
+    pool_events_chain: bytes
+    #: The writer's term at that point
+    writer: int
