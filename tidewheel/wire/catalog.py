@@ -1,0 +1,107 @@
+"""Where schemas are found: every version of every message that was ever published, and the class each one is read into.
+
+``schemas/published.jsonl`` has one line per published version, oldest first: its fingerprint (the 8 bytes of a record's
+header, in hex) and its parsing canonical form. The last line of a name is what is written today. The ``.avsc`` files beside it
+are the same contract for people, with docs and defaults; a change there has no effect until ``tools/publish_schemas.py``
+appends it, and the tests hold the two together. So nothing is parsed or hashed here, and one small file is read, when first asked.
+"""
+
+from __future__ import annotations
+
+import functools
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Final, get_args
+
+import msgspec
+
+from tidewheel.core import commands, events, mail
+from tidewheel.wire import messages
+
+#: Folder of ``schemas/`` → classes of the messages in it, each with its schema in a file of its own.
+FOLDERS: Final[dict[str, tuple[type[msgspec.Struct], ...]]] = {
+    "commands": tuple(
+        kind for kind in get_args(commands.DagCommand | commands.PoolCommand) if kind not in commands.TIMERS
+    ),
+    "events": get_args(events.AnyEvent),
+    "mail": get_args(mail.AnyMail),
+    "records": (messages.LogChunk, messages.DeadLetter, messages.TriggerRun),
+    "snapshots": (messages.Snapshot, messages.Checkpoint),
+}
+
+#: Fields an event has on the wire beyond those of its class, at its end and in this order.
+ENVELOPE: Final = ("cause", "seq", "shard_seq", "writer", "chain")
+
+
+class Field(msgspec.Struct, frozen=True):
+    """One field of a schema; ``kind`` is string, int, long, boolean, bytes or fixed, or else nothing we can read."""
+
+    name: str
+    kind: str
+    nullable: bool = False
+    #: Bytes of a fixed.
+    size: int = 0
+
+
+class Version(msgspec.Struct, frozen=True):
+    """A published version of a message's schema; ``message`` is the class it is read into today, None if that is gone."""
+
+    name: str
+    fingerprint: bytes
+    fields: tuple[Field, ...]
+    message: type[msgspec.Struct] | None
+
+
+class _Line(msgspec.Struct):
+    fingerprint: str
+    schema: _Record
+
+
+class _Record(msgspec.Struct):
+    name: str
+    fields: list[_RecordField]
+
+
+class _RecordField(msgspec.Struct):
+    name: str
+    type: object
+
+
+def schema_folder() -> Traversable:
+    """``schemas/`` of the checkout this package lies in, else the copy inside the installed package."""
+    checkout = Path(__file__).resolve().parents[2] / "schemas"
+    return checkout if (checkout / "published.jsonl").is_file() else files("tidewheel") / "_schemas"
+
+
+@functools.cache
+def versions() -> dict[bytes, Version]:
+    """All published versions by fingerprint, in the order of their publication."""
+    classes = {f"tidewheel.{folder}.{kind.__name__}": kind for folder, kinds in FOLDERS.items() for kind in kinds}
+    text = (schema_folder() / "published.jsonl").read_text(encoding="utf-8")
+    lines = msgspec.json.Decoder(_Line).decode_lines(text)
+    found = (
+        Version(
+            name=line.schema.name,
+            fingerprint=bytes.fromhex(line.fingerprint),
+            fields=tuple(_field(field) for field in line.schema.fields),
+            message=classes.get(line.schema.name),
+        )
+        for line in lines
+    )
+    return {version.fingerprint: version for version in found}
+
+
+@functools.cache
+def current(message: type[msgspec.Struct]) -> Version | None:
+    """The version that messages of this class are written in; None if the class does not travel."""
+    return next((v for v in reversed(versions().values()) if v.message is message), None)
+
+
+def _field(field: _RecordField) -> Field:
+    kind, nullable = field.type, False
+    if isinstance(kind, list) and len(kind) == 2 and kind[0] == "null":
+        kind, nullable = kind[1], True
+    if isinstance(kind, dict) and kind.get("type") == "fixed":
+        return Field(field.name, "fixed", nullable, int(kind["size"]))
+    return Field(field.name, kind if isinstance(kind, str) else "nested", nullable)
