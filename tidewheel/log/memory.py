@@ -1,0 +1,340 @@
+"""A log in memory, for tests and simulation: deterministic, under any clock, with faults on demand.
+
+It mimics what makes Kafka harder than a list: offsets have gaps (a marker after each transaction, holes where one was
+aborted), an owner can be expelled behind its back, a commit can fail or leave its outcome open. All of it is
+thread-safe, so that a whole engine runs on it; with time-out 0 nothing ever blocks.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+from tidewheel.log.group import Group, Member
+from tidewheel.log.interface import (
+    COMMANDS,
+    INPUTS,
+    TOPICS,
+    TRIGGERS,
+    Append,
+    Batch,
+    CommitAborted,
+    CommitInDoubt,
+    Fenced,
+    LogError,
+    Record,
+)
+from tidewheel.log.limits import oversize
+from tidewheel.log.partition import partition_of
+
+
+class Fault(enum.Enum):
+    """How an injected commit fails."""
+
+    ABORT = "the commit fails and nothing is written"
+    DOUBT_LOST = "the outcome stays open; in truth nothing was written"
+    DOUBT_LANDED = "the outcome stays open; in truth all was written"
+
+
+def _wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class MemoryLog:
+    """A log that lives and dies with the object. ``clock`` gives the records' timestamps, in ms since the epoch."""
+
+    def __init__(self, partitions: int = 4, clock: Callable[[], int] = _wall_clock_ms, markers: bool = True) -> None:
+        self.partitions = partitions
+        self._clock = clock
+        self._markers = markers
+        self._changed = threading.Condition()
+        self._group = Group(partitions)
+        self._committed: dict[tuple[str, int], int] = {}
+        self._faults: deque[tuple[str | None, Fault]] = deque()
+        self._starts: dict[tuple[str, int], int] = {}
+        #: None is an offset without a record: a marker, or part of an aborted transaction.
+        self._records: dict[tuple[str, int], list[Record | None]] = {
+            (topic, partition): [] for topic in TOPICS for partition in range(partitions)
+        }
+
+    def create_topics(self) -> Sequence[str]:
+        """Nothing to create."""
+        return ()
+
+    def check_topics(self) -> None:
+        """Always fine."""
+
+    def producer(self) -> MemoryProducer:
+        """A new producer; what it sends is there at once."""
+        return MemoryProducer(self)
+
+    def reader(self, starts: Mapping[tuple[str, int], int]) -> MemoryReader:
+        """A reader of these partitions from these offsets."""
+        return MemoryReader(self, starts)
+
+    def owner(self, instance: str) -> MemoryOwner:
+        """Join the group of owners."""
+        return MemoryOwner(self, instance)
+
+    def end_offset(self, topic: str, partition: int) -> int:
+        """One past the last offset used."""
+        with self._changed:
+            return len(self._records[topic, partition])
+
+    def start_offset(self, topic: str, partition: int) -> int:
+        """The offset of the oldest record kept."""
+        with self._changed:
+            return self._starts.get((topic, partition), 0)
+
+    def committed(self, partition: int) -> Mapping[str, int | None]:
+        """The owners' committed input positions on this shard."""
+        with self._changed:
+            return {topic: self._committed.get((topic, partition)) for topic in INPUTS}
+
+    def close(self) -> None:
+        """Nothing to let go of; the records stay readable."""
+
+    # What only tests and simulations ask for.
+
+    def expel(self, instance: str) -> None:
+        """Treat the owner as dead, as Kafka does after a session time-out: its shards are free, its commit void."""
+        with self._changed:
+            self._group.expel(instance)
+            self._changed.notify_all()
+
+    def inject(self, fault: Fault, instance: str | None = None) -> None:
+        """Let the next commit (of that instance, else of any) fail so. Faults queue up."""
+        with self._changed:
+            self._faults.append((instance, fault))
+
+    def trim(self, topic: str, partition: int, before: int) -> None:
+        """Forget the records below this offset, as retention does."""
+        with self._changed:
+            kept = self._records[topic, partition]
+            kept[:before] = [None] * min(before, len(kept))
+            self._starts[topic, partition] = before
+
+    # Shared with producers, readers and owners; callers hold the lock.
+
+    def _append(self, record: Append, timestamp: int) -> tuple[tuple[str, int], int]:
+        partition = partition_of(record.key, self.partitions) if record.partition is None else record.partition
+        place = (record.topic, partition)
+        log = self._records[place]
+        log.append(
+            Record(record.topic, partition, len(log), record.key, record.value, record.headers, timestamp=timestamp)
+        )
+        return place, len(log) - 1
+
+    def _take_fault(self, instance: str) -> Fault | None:
+        for index, (wanted, fault) in enumerate(self._faults):
+            if wanted is None or wanted == instance:
+                del self._faults[index]
+                return fault
+        return None
+
+    def _read(self, place: tuple[str, int], position: int, max_records: int, into: list[Record]) -> int:
+        """Add records from ``position`` on until ``into`` holds ``max_records``; gives the next position."""
+        log = self._records[place]
+        position = max(position, self._starts.get(place, 0))
+        end = len(log)
+        while position < end and (log[position] is None or len(into) < max_records):
+            record = log[position]
+            if record is not None:
+                into.append(record)
+            position += 1
+        return position
+
+
+class MemoryProducer:
+    """Appends at once."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        self._log = log
+
+    def send(self, record: Append) -> None:
+        """Append the record."""
+        if problem := oversize((record,)):
+            raise LogError(problem)
+        with self._log._changed:
+            self._log._append(record, self._log._clock())
+            self._log._changed.notify_all()
+
+    def flush(self, timeout_s: float) -> None:
+        """Nothing is ever under way."""
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class MemoryReader:
+    """Reads fixed partitions."""
+
+    def __init__(self, log: MemoryLog, starts: Mapping[tuple[str, int], int]) -> None:
+        self._log = log
+        self._positions = dict(starts)
+        self._turn = 0
+        for (topic, partition), start in starts.items():
+            end = log.end_offset(topic, partition)
+            if start > end:
+                raise LogError(
+                    f"cannot read {topic}/{partition} from offset {start}: it ends at {end}; was the log replaced?"
+                )
+
+    def read(self, max_records: int, timeout_s: float) -> list[Record]:
+        """Wait for a first record, then take what is there."""
+        deadline = time.monotonic() + timeout_s
+        records: list[Record] = []
+        with self._log._changed:
+            while True:
+                for place in self._places():
+                    self._positions[place] = self._log._read(place, self._positions[place], max_records, records)
+                remaining = deadline - time.monotonic()
+                if records or remaining <= 0:
+                    return records
+                self._log._changed.wait(remaining)
+
+    def positions(self) -> Mapping[tuple[str, int], int]:
+        """The next offset to read of each partition."""
+        with self._log._changed:
+            for place, position in self._positions.items():
+                self._positions[place] = self._log._read(place, position, 0, [])
+            return dict(self._positions)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def _places(self) -> list[tuple[str, int]]:
+        """The partitions, beginning at another one each time, so that none starves under ``max_records``."""
+        places = list(self._positions)
+        self._turn = (self._turn + 1) % max(1, len(places))
+        return places[self._turn :] + places[: self._turn]
+
+
+class MemoryOwner:
+    """One owner; several may live in one process."""
+
+    def __init__(self, log: MemoryLog, instance: str) -> None:
+        self._log = log
+        self._member = Member(instance)
+        self._positions: dict[tuple[str, int], int] = {}
+        self._known: dict[int, int] = {}
+        self._paused: frozenset[int] = frozenset()
+        self._must_reset = False
+        self._turn = 0
+        with log._changed:
+            log._group.join(self._member)
+            log._changed.notify_all()
+
+    def poll(self, max_records: int, timeout_s: float) -> Batch:
+        """Wait for a first record or a change of shards, then take what is there."""
+        assert not self._must_reset, "a commit failed: reset() first"
+        log = self._log
+        deadline = time.monotonic() + timeout_s
+        with log._changed:
+            while True:
+                self._refuse_if_replaced()
+                changed = log._group.settle(self._member)
+                if changed:
+                    log._changed.notify_all()
+                self._start_shards()
+                records = self._take(max_records)
+                remaining = deadline - time.monotonic()
+                if records or changed or remaining <= 0:
+                    shards = dict(self._member.epochs)
+                    return Batch(tuple(records), shards, token=shards)
+                log._changed.wait(remaining)
+
+    def commit(self, batch: Batch, appends: Sequence[Append]) -> Mapping[tuple[str, int], int]:
+        """Append and move the positions, or raise; see ``Owner.commit``."""
+        assert not self._must_reset, "a commit failed: reset() first"
+        log = self._log
+        with log._changed:
+            self._must_reset = True
+            self._refuse_if_replaced()
+            if not log._group.holds(self._member, batch.token):
+                raise Fenced(f"instance '{self._member.instance}' lost shards since it polled this batch")
+            if problem := oversize(appends):
+                raise CommitAborted(problem)
+            fault = log._take_fault(self._member.instance)
+            if fault in (Fault.ABORT, Fault.DOUBT_LOST):
+                self._leave_holes(appends)
+                if fault is Fault.ABORT:
+                    raise CommitAborted("injected: the commit was aborted")
+                raise CommitInDoubt("injected: the outcome of the commit is unknown")
+            last = self._write(appends)
+            if fault is Fault.DOUBT_LANDED:
+                raise CommitInDoubt("injected: the outcome of the commit is unknown")
+            self._must_reset = False
+            return last
+
+    def reset(self) -> None:
+        """Go back to the committed positions; every shard gets a new epoch."""
+        with self._log._changed:
+            self._refuse_if_replaced()
+            self._must_reset = False
+            self._log._group.renew(self._member)
+            self._start_shards()
+
+    def pause_triggers(self, shards: frozenset[int]) -> None:
+        """Read no triggers of these shards."""
+        with self._log._changed:
+            self._paused = shards
+            self._log._changed.notify_all()
+
+    def close(self) -> None:
+        """Leave the group."""
+        with self._log._changed:
+            self._log._group.leave(self._member)
+            self._log._changed.notify_all()
+
+    def _refuse_if_replaced(self) -> None:
+        if self._member.replaced:
+            raise Fenced(f"another scheduler has started as instance '{self._member.instance}'; give each its own name")
+
+    def _start_shards(self) -> None:
+        """Begin each shard that is new, or newly reset, at its committed position."""
+        epochs = self._member.epochs
+        for shard, epoch in epochs.items():
+            if self._known.get(shard) != epoch:
+                for topic in INPUTS:
+                    self._positions[topic, shard] = self._log._committed.get((topic, shard), 0)
+        self._known = dict(epochs)
+
+    def _take(self, max_records: int) -> list[Record]:
+        """Commands first, then triggers; each poll begins at another shard, so none starves under ``max_records``."""
+        shards = sorted(self._member.epochs)
+        records: list[Record] = []
+        self._turn += 1
+        if shards:
+            turn = self._turn % len(shards)
+            shards = shards[turn:] + shards[:turn]
+        for topic in (COMMANDS, TRIGGERS):
+            for shard in shards:
+                if topic == TRIGGERS and shard in self._paused:
+                    continue
+                place = (topic, shard)
+                self._positions[place] = self._log._read(place, self._positions[place], max_records, records)
+        return records
+
+    def _write(self, appends: Sequence[Append]) -> dict[tuple[str, int], int]:
+        log = self._log
+        now = log._clock()
+        last = dict(log._append(record, now) for record in appends)
+        if log._markers:
+            for place in last:
+                log._records[place].append(None)
+        for shard in self._member.epochs:
+            for topic in INPUTS:
+                log._committed[topic, shard] = self._positions[topic, shard]
+        log._changed.notify_all()
+        return last
+
+    def _leave_holes(self, appends: Sequence[Append]) -> None:
+        if not self._log._markers:
+            return
+        for record in appends:
+            partition = partition_of(record.key, self._log.partitions) if record.partition is None else record.partition
+            self._log._records[record.topic, partition].append(None)
