@@ -322,7 +322,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     shard_seq: int
     #: The owner's term: grows by at least one with each change of owner.
     writer: int
-    #: The input it answers: ``topic/partition/offset``, ``timer`` or ``takeover``.
+    #: The input it answers: ``topic/partition/offset``, ``timer``, or ``allocation`` of slots to whom the batch left waiting.
     cause: str
     #: 8 bytes over the previous event's chain and this event's bytes.
     chain: bytes

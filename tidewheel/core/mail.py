@@ -10,7 +10,10 @@ import msgspec
 
 
 class Mail(msgspec.Struct, frozen=True, kw_only=True):
-    """Base: ``receiver`` is a worker's or API process's name; ``partition`` (not on the wire) says where it reads."""
+    """Base: ``receiver`` is a worker's or API process's name; ``partition`` (not on the wire) says where it reads.
+
+    Partition -1 means the one that the receiver's name hashes to, as for every worker.
+    """
 
     receiver: str
     partition: int

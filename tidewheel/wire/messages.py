@@ -48,9 +48,9 @@ class TriggerRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """The folded state of one aggregate after its event ``seq``.
+    """The folded state of one aggregate after its event ``seq``, in parts of at most 48 KiB under keys ``kind/name/part``.
 
-    A snapshot whose ``format`` is not the reader's is ignored, and the journal read from further back instead.
+    Only a whole set of parts with one ``seq`` counts. A snapshot whose ``format`` is not the reader's is ignored, and the journal read from further back instead.
     """
 
     #: ``dag`` or ``pool``
@@ -58,7 +58,10 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     format: str
     seq: int
-    #: MessagePack of ``core.state``
+    #: Number of this part, from 0, and of all parts.
+    part: int
+    parts: int
+    #: This part of the MessagePack of ``core.state``
     state: bytes
 
 

@@ -1,0 +1,89 @@
+"""The instants at which somebody must wake up: each is a pair of a time and the timer command to decide then.
+
+The shell keeps them in a heap and never removes one: a timer that comes up is asked (``due_at``) whether its subject still stands and
+until when. So a renewed lease costs nothing here, and what ended its subject has ended its timer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from tidewheel.core import commands as c
+from tidewheel.core import events as e
+from tidewheel.core.calendar import fires_at, next_slot
+from tidewheel.core.state import Aggregate, Dag, Pool
+
+Timer: TypeAlias = c.FireSchedule | c.ExpireLease | c.RetryTask | c.ExpireWorker
+
+#: How many queued runs hold the schedule back; see ``Rules.backlog_runs``.
+_SCHEDULE_EVENTS = (e.DagDeployed, e.DagUnpaused, e.SlotsSkipped, e.RunSucceeded, e.RunFailed, e.RunCancelled, e.RunStarted)
+
+
+def due_at(state: Aggregate, timer: Timer, backlog_runs: int) -> int | None:
+    """When ``timer`` is due by the present state; None if its subject is gone."""
+    match timer:
+        case c.FireSchedule():
+            assert isinstance(state, Dag)
+            return schedule_due(state, backlog_runs)
+        case c.ExpireWorker():
+            assert isinstance(state, Pool)
+            worker = state.workers.get(timer.worker)
+            return None if worker is None else worker.expires_at
+    assert isinstance(state, Dag)
+    run = state.runs.get(timer.run_id)
+    if run is None:
+        return None
+    task = run.task(timer.task)
+    match timer:
+        case c.ExpireLease():
+            return task.expires_at if task.live and task.attempt == timer.attempt else None
+        case c.RetryTask():
+            return task.retry_at if task.phase == "retrying" else None
+
+
+def schedule_due(state: Dag, backlog_runs: int) -> int | None:
+    """When the schedule's next slot fires; None without one, while paused, or while too many runs wait."""
+    if not state.version or state.paused or state.removed or state.cursor is None:
+        return None
+    schedule = state.definition.workflow.schedule
+    if schedule is None or len(state.queued_runs) >= backlog_runs:
+        return None
+    return fires_at(schedule, state.dag, next_slot(schedule, state.cursor))
+
+
+def armed_by(event: e.Event, state: Aggregate, backlog_runs: int) -> tuple[int, Timer] | None:
+    """The timer that ``event`` arms, given the state after it."""
+    match event:
+        case e.TaskLeased():
+            lease = c.ExpireLease(dag=event.dag, run_id=event.run_id, task=event.task, attempt=event.attempt)
+            return (event.expires_at, lease)
+        case e.TaskFailed() | e.LeaseExpired() if event.retry_at is not None:
+            return (event.retry_at, c.RetryTask(dag=event.dag, run_id=event.run_id, task=event.task))
+        case e.WorkerJoined():
+            return (event.expires_at, c.ExpireWorker(pool=event.pool, worker=event.worker))
+        case e.RunCreated() if event.kind != "scheduled":
+            return None
+    if isinstance(event, (*_SCHEDULE_EVENTS, e.RunCreated)):
+        assert isinstance(state, Dag)
+        due = schedule_due(state, backlog_runs)
+        return None if due is None else (due, c.FireSchedule(dag=state.dag))
+    return None
+
+
+def timers_of(state: Aggregate, backlog_runs: int) -> Iterator[tuple[int, Timer]]:
+    """Every timer of an aggregate, for an owner that has just folded it."""
+    if isinstance(state, Pool):
+        for name, worker in state.workers.items():
+            yield (worker.expires_at, c.ExpireWorker(pool=state.pool, worker=name))
+        return
+    due = schedule_due(state, backlog_runs)
+    if due is not None:
+        yield (due, c.FireSchedule(dag=state.dag))
+    for run in state.runs.values():
+        for name, task in run.tasks.items():
+            if task.live:
+                lease = c.ExpireLease(dag=state.dag, run_id=run.run_id, task=name, attempt=task.attempt)
+                yield (task.expires_at, lease)
+            elif task.phase == "retrying" and task.retry_at is not None:
+                yield (task.retry_at, c.RetryTask(dag=state.dag, run_id=run.run_id, task=name))

@@ -1,0 +1,140 @@
+"""Deploying, removing, pausing a DAG, and its schedule: which slots are owed, and what happens to those that passed."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tidewheel.core import commands as c
+from tidewheel.core import events as e
+from tidewheel.core.calendar import due, previous_slot
+from tidewheel.core.decide.decision import Decision
+from tidewheel.core.decide.flow import start_runs
+from tidewheel.core.decide.run import create_run
+from tidewheel.core.graph import Definition, define
+from tidewheel.core.scope import rfc3339
+from tidewheel.core.state import Dag
+from tidewheel.core.workflow import Schedule
+
+
+def decide_deploy_dag(d: Decision[Dag], command: c.DeployDag) -> None:
+    """Make the definition current. The same version again changes nothing, unless the DAG had been removed."""
+    before = d.state
+    if before.version == command.version and not before.removed:
+        d.accept(f"version {command.version} is current already", created=False)
+        return
+    try:
+        definition = define(command.version, command.definition)
+    except (msgspec.DecodeError, RecursionError) as error:
+        d.refuse("invalid", f"the definition is not a workflow: {error}")
+        return
+    if definition.workflow.id != command.dag:
+        d.refuse("invalid", f"the definition's id is '{definition.workflow.id}', not '{command.dag}'")
+        return
+    schedule_before = before.definition.workflow.schedule if before.version else None
+    resumed = before.removed
+    if schedule_before is not None and not before.removed and not before.paused:
+        _create_owed(d, resumed=False)  # what the old schedule owes by now is owed still
+    d.record(
+        e.DagDeployed(
+            dag=command.dag,
+            at=d.now,
+            actor=command.actor,
+            version=command.version,
+            definition=command.definition,
+            source=command.source,
+            paused=before.paused if before.version else command.paused,
+            cursor=_cursor(d, definition.workflow.schedule, schedule_before),
+        )
+    )
+    if resumed and not d.state.paused:
+        _create_owed(d, resumed=True)
+    d.accept()
+    start_runs(d)
+
+
+def _cursor(d: Decision[Dag], schedule: Schedule | None, before: Schedule | None) -> int | None:
+    """A schedule that stays keeps its place; a new or changed one owes slots from now on."""
+    if schedule is None:
+        return None
+    if before is not None and d.state.cursor is not None and _same_slots(schedule, before):
+        return d.state.cursor
+    return d.now
+
+
+def _same_slots(one: Schedule, other: Schedule) -> bool:
+    return (one.cron, one.every_ms, one.timezone) == (other.cron, other.every_ms, other.timezone)
+
+
+def decide_remove_dag(d: Decision[Dag], command: c.RemoveDag) -> None:
+    """No new runs; live ones finish."""
+    if not d.state.version:
+        d.refuse("not_found", f"no DAG '{command.dag}' is deployed")
+        return
+    d.accept(created=not d.state.removed)
+    if not d.state.removed:
+        d.record(e.DagRemoved(dag=command.dag, at=d.now, actor=command.actor, reason=command.reason))
+
+
+def decide_pause_dag(d: Decision[Dag], command: c.PauseDag) -> None:
+    """Nothing starts by itself until unpaused."""
+    if not d.state.version:
+        d.refuse("not_found", f"no DAG '{command.dag}' is deployed")
+        return
+    d.accept(created=not d.state.paused)
+    if not d.state.paused:
+        _create_owed(d, resumed=False)  # slots due before the pause are owed
+        d.record(e.DagPaused(dag=command.dag, at=d.now, actor=command.actor, reason=command.reason))
+
+
+def decide_unpause_dag(d: Decision[Dag], command: c.UnpauseDag) -> None:
+    """Go on, after the catch-up policy has judged the slots that passed."""
+    if not d.state.version:
+        d.refuse("not_found", f"no DAG '{command.dag}' is deployed")
+        return
+    d.accept(created=d.state.paused)
+    if d.state.paused:
+        d.record(e.DagUnpaused(dag=command.dag, at=d.now, actor=command.actor, reason=command.reason))
+        _create_owed(d, resumed=True)
+        start_runs(d)
+
+
+def decide_fire_schedule(d: Decision[Dag], command: c.FireSchedule) -> None:
+    """Slots have come due."""
+    _create_owed(d, resumed=False)
+    start_runs(d)
+
+
+def _create_owed(d: Decision[Dag], *, resumed: bool) -> None:
+    """Create the runs of every slot owed by now, and record those that the policy drops."""
+    if not d.state.version or d.state.paused or d.state.removed:
+        return
+    definition = d.state.definition
+    schedule = definition.workflow.schedule
+    if schedule is None or d.state.cursor is None:
+        return
+    owed = due(schedule, d.state.dag, d.state.cursor, d.now, resumed=resumed)
+    if owed.skipped is not None:
+        first, last, count = owed.skipped
+        d.record(
+            e.SlotsSkipped(dag=d.state.dag, at=d.now, first=first, last=last, count=count, reason=owed.reason)
+        )
+    for slot in owed.run:
+        if len(d.state.queued_runs) >= d.rules.backlog_runs:
+            return
+        _create_scheduled(d, definition, schedule, slot)
+
+
+def _create_scheduled(d: Decision[Dag], definition: Definition, schedule: Schedule, slot: int) -> None:
+    run_id = f"scheduled__{rfc3339(slot)}"
+    mistakes = create_run(
+        d,
+        run_id=run_id,
+        kind="scheduled",
+        actor="scheduler",
+        logical_date=slot,
+        interval=(previous_slot(schedule, slot), slot),
+        given={},
+    )
+    if mistakes:
+        reason = "its inputs are not complete: " + "; ".join(mistakes)
+        d.record(e.SlotsSkipped(dag=d.state.dag, at=d.now, first=slot, last=slot, count=1, reason=reason))

@@ -1,0 +1,72 @@
+"""A decision in the making: what one command comes to."""
+
+from __future__ import annotations
+
+from typing import Generic, Literal, TypeVar
+
+import msgspec
+
+from tidewheel.core.commands import Command, Request
+from tidewheel.core.events import Event
+from tidewheel.core.fold import fold
+from tidewheel.core.mail import AnyMail
+from tidewheel.core.rules import Rules
+from tidewheel.core.state import Aggregate
+
+A = TypeVar("A", bound=Aggregate)
+
+RefusalCode = Literal["not_found", "conflict", "invalid", "stale"]
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What the asker is told. A refusal is an answer with a reason, not an exception."""
+
+    ok: bool
+    message: str = ""
+    code: str = ""
+    run_id: str = ""
+    created: bool = False
+
+
+class Decision(Generic[A]):
+    """Collects events, commands for other aggregates and mail; folds each event at once, so that what follows sees its effect.
+
+    The state it was made from stays as it was. The order of commands matters: what joins a queue stands before what frees slots.
+    """
+
+    __slots__ = ("answer", "commands", "events", "mail", "now", "rules", "state")
+
+    def __init__(self, state: A, now: int, rules: Rules) -> None:
+        self.state = state
+        self.now = now
+        self.rules = rules
+        self.events: list[Event] = []
+        self.commands: list[Command] = []
+        self.mail: list[AnyMail] = []
+        self.answer: Answer | None = None
+
+    def record(self, event: Event) -> None:
+        """It is a fact, once the batch commits."""
+        self.state = fold(self.state, event)
+        self.events.append(event)
+
+    def ask(self, command: Command) -> None:
+        """Ask another aggregate."""
+        self.commands.append(command)
+
+    def post(self, mail: AnyMail) -> None:
+        """Tell a worker, after the commit."""
+        self.mail.append(mail)
+
+    def accept(self, message: str = "", *, run_id: str = "", created: bool = True) -> None:
+        """Answer yes; ``created`` False if it was so already."""
+        self.answer = Answer(ok=True, message=message, run_id=run_id, created=created)
+
+    def refuse(self, code: RefusalCode, message: str) -> None:
+        """Answer no, saying what was expected and what is true."""
+        self.answer = Answer(ok=False, code=code, message=message)
+
+
+def expects_reply(command: Command) -> bool:
+    """Whether somebody waits for the answer."""
+    return isinstance(command, Request) and bool(command.request_id)

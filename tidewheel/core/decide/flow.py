@@ -1,0 +1,173 @@
+"""How a run moves on: which tasks become ready when it starts or when one of them ends, and when it has ended itself.
+
+Every decision that ends a task comes through ``advance``; the loop there is a worklist, because a chain of skips may be ten thousand long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tidewheel.core import events as e
+from tidewheel.core.commands import EnqueueTask, ReleaseSlot
+from tidewheel.core.decide.decision import Decision
+from tidewheel.core.expressions import ExpressionError
+from tidewheel.core.graph import judge
+from tidewheel.core.scope import scope_of
+from tidewheel.core.state import Dag, RunState
+from tidewheel.core.transitions import TASK_ENDED
+from tidewheel.core.workflow import Task
+
+
+def start_runs(d: Decision[Dag]) -> None:
+    """Start queued runs, in order, while the DAG has room for them and is not paused."""
+    while d.state.queued_runs and not d.state.paused:
+        run = d.state.runs[d.state.queued_runs.first()[2]]
+        if d.state.running_runs >= d.state.definitions[run.version].workflow.concurrency.max_runs:
+            return
+        d.record(e.RunStarted(dag=d.state.dag, run_id=run.run_id, at=d.now))
+        _consider(d, run.run_id, d.state.definitions[run.version].starters)
+
+
+def advance(d: Decision[Dag], run_id: str, ended: str) -> None:
+    """Task ``ended`` of the run has just ended: go on with the tasks downstream, or end the run."""
+    run = d.state.runs[run_id]
+    _consider(d, run_id, d.state.definitions[run.version].children[ended])
+    start_runs(d)
+
+
+def _consider(d: Decision[Dag], run_id: str, tasks: Iterable[str]) -> None:
+    """Judge ``tasks``, and whatever that in turn decides."""
+    run = d.state.runs[run_id]
+    definition = d.state.definitions[run.version]
+    todo = list(tasks)[::-1]
+    while todo and not run.cancel_requested:
+        name = todo.pop()
+        if _decide_readiness(d, d.state.runs[run_id], definition.tasks[name]):
+            todo.extend(reversed(definition.children[name]))
+    end_if_done(d, run_id)
+
+
+def _decide_readiness(d: Decision[Dag], run: RunState, task: Task) -> bool:
+    """Judge one task; true if it ended by that."""
+    state = run.task(task.id)
+    if state.phase != "scheduled" or state.ready_order is not None:
+        return False
+    verdict = judge(task.trigger_rule, state.upstreams, len(task.needs))
+    place: dict[str, Any] = {"dag": d.state.dag, "run_id": run.run_id, "task": task.id, "attempt": state.attempt, "at": d.now}
+    if verdict == "wait":
+        return False
+    if verdict == "skip":
+        d.record(e.TaskSkipped(**place, reason=f"{task.trigger_rule} does not hold: {_ends(run, task)}"))
+        return True
+    if verdict == "upstream_failed":
+        d.record(e.TaskUpstreamFailed(**place, reason=f"{task.trigger_rule} does not hold: {_ends(run, task)}"))
+        return True
+    if task.if_ is not None:
+        try:
+            wanted = d.rules.evaluator.condition(task.if_, scope_of(d.state, run, task.id))
+        except ExpressionError as error:
+            d.record(
+                e.TaskFailed(
+                    **place, worker="", started_at=None, ended_at=d.now, kind="expression", message=f"if: {error}"
+                )
+            )
+            return True
+        if not wanted:
+            d.record(e.TaskSkipped(**place, reason=f"if is false: {task.if_}"))
+            return True
+    queue_task(d, run, task)
+    return False
+
+
+def _ends(run: RunState, task: Task) -> str:
+    """How the upstreams ended, the ones that matter first, at most three of them."""
+    ends = [(name, run.task(name).phase) for name in task.needs]
+    ends.sort(key=lambda end: (end[1] == "success", end[1] not in TASK_ENDED))
+    text = ", ".join(f"{name} is {phase}" for name, phase in ends[:3])
+    return text if len(ends) <= 3 else f"{text} … ({len(ends)} upstreams)"
+
+
+def queue_task(d: Decision[Dag], run: RunState, task: Task) -> None:
+    """Send the task's next attempt to its pool, or let it wait in the DAG while ``max_tasks`` is reached."""
+    limit = d.state.definitions[run.version].workflow.concurrency.max_tasks
+    if limit is not None and d.state.active_tasks >= limit:
+        attempt = run.task(task.id).attempt + 1
+        d.record(e.TaskReady(dag=d.state.dag, run_id=run.run_id, task=task.id, attempt=attempt, at=d.now))
+    else:
+        _enqueue(d, run, task)
+
+
+def _enqueue(d: Decision[Dag], run: RunState, task: Task) -> None:
+    attempt = run.task(task.id).attempt + 1
+    d.record(
+        e.TaskQueued(
+            dag=d.state.dag,
+            run_id=run.run_id,
+            task=task.id,
+            attempt=attempt,
+            at=d.now,
+            pool=task.pool,
+            pool_slots=task.pool_slots,
+        )
+    )
+    d.ask(
+        EnqueueTask(
+            pool=task.pool,
+            dag=d.state.dag,
+            run_id=run.run_id,
+            task=task.id,
+            attempt=attempt,
+            pool_slots=task.pool_slots,
+            priority=d.state.definitions[run.version].workflow.priority,
+            logical_date=run.created_at if run.logical_date is None else run.logical_date,
+        )
+    )
+
+
+def queue_held(d: Decision[Dag]) -> None:
+    """Queue tasks that waited for ``max_tasks``, in order, while there is room."""
+    while d.state.ready:
+        _, _, run_id, name = d.state.ready.first()
+        run = d.state.runs[run_id]
+        definition = d.state.definitions[run.version]
+        limit = definition.workflow.concurrency.max_tasks
+        if limit is not None and d.state.active_tasks >= limit:
+            return
+        _enqueue(d, run, definition.tasks[name])
+
+
+def release(d: Decision[Dag], run_id: str, task: Task, attempt: int, reason: str, *, silent: bool = False) -> None:
+    """Give the attempt's place in its pool back."""
+    d.ask(
+        ReleaseSlot(
+            pool=task.pool,
+            dag=d.state.dag,
+            run_id=run_id,
+            task=task.id,
+            attempt=attempt,
+            reason=reason,
+            worker_silent=silent,
+        )
+    )
+
+
+def end_if_done(d: Decision[Dag], run_id: str) -> None:
+    """End the run if all its tasks have ended."""
+    run = d.state.runs[run_id]
+    if run.open_tasks:
+        return
+    place: dict[str, Any] = {"dag": d.state.dag, "run_id": run_id, "at": d.now}
+    if run.cancel_requested:
+        d.record(e.RunCancelled(**place, reason="every task has ended after the cancel"))
+    else:
+        failed = [
+            f"{leaf} is {run.task(leaf).phase}"
+            for leaf in d.state.definitions[run.version].leaves
+            if run.task(leaf).phase in ("failed", "upstream_failed")
+        ]
+        if failed:
+            more = f" and {len(failed) - 3} more" if len(failed) > 3 else ""
+            d.record(e.RunFailed(**place, reason=", ".join(failed[:3]) + more))
+        else:
+            d.record(e.RunSucceeded(**place))

@@ -1,0 +1,168 @@
+"""Granting, refusing and expiring leases. The DAG has the last word: a slot for an attempt nobody wants any more goes back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidewheel.core import commands as c
+from tidewheel.core import events as e
+from tidewheel.core.decide.decision import Decision
+from tidewheel.core.decide.flow import advance, queue_held, release
+from tidewheel.core.decide.task import next_try
+from tidewheel.core.expressions import ExpressionError
+from tidewheel.core.graph import encode_action
+from tidewheel.core.mail import AssignTask, StopAttempt
+from tidewheel.core.rules import Rules
+from tidewheel.core.scope import render_action, scope_of
+from tidewheel.core.state import Dag, RunState, TaskState
+
+
+def decide_grant_slot(d: Decision[Dag], command: c.GrantSlot) -> None:
+    """Lease the attempt to the worker if it is still wanted."""
+    run = d.state.runs.get(command.run_id)
+    state = run.task(command.task) if run is not None else None
+    if run is None or state is None or state.phase != "queued" or state.attempt != command.attempt:
+        d.ask(
+            c.ReleaseSlot(
+                pool=command.pool,
+                dag=command.dag,
+                run_id=command.run_id,
+                task=command.task,
+                attempt=command.attempt,
+                reason="the attempt is not wanted any more",
+            )
+        )
+        return
+    try:
+        action = _action(d.state, run, command.task, d.rules)
+    except ExpressionError as error:
+        _fail_unrun(d, command, "expression", str(error))
+        return
+    leased = e.TaskLeased(
+        dag=command.dag,
+        run_id=command.run_id,
+        task=command.task,
+        attempt=command.attempt,
+        at=d.now,
+        worker=command.worker,
+        mail_partition=command.mail_partition,
+        expires_at=d.now + d.rules.lease_ms,
+    )
+    d.record(leased)
+    d.post(_assignment(d.state, d.state.runs[run.run_id], command.task, action, d.rules))
+
+
+def decide_refuse_slot(d: Decision[Dag], command: c.RefuseSlot) -> None:
+    """The pool can never place the attempt: the task fails, with the pool's reason."""
+    run = d.state.runs.get(command.run_id)
+    if run is None:
+        return
+    state = run.task(command.task)
+    if state.phase == "queued" and state.attempt == command.attempt:
+        _fail_unrun(d, command, "unplaceable", command.reason)
+
+
+def _fail_unrun(d: Decision[Dag], command: c.GrantSlot | c.RefuseSlot, kind: c.FailureKind, message: str) -> None:
+    d.record(
+        e.TaskFailed(
+            dag=command.dag,
+            run_id=command.run_id,
+            task=command.task,
+            attempt=command.attempt,
+            at=d.now,
+            worker="",
+            started_at=None,
+            ended_at=d.now,
+            kind=kind,
+            message=message,
+        )
+    )
+    task = d.state.definitions[d.state.runs[command.run_id].version].tasks[command.task]
+    advance(d, command.run_id, command.task)
+    queue_held(d)
+    if isinstance(command, c.GrantSlot):
+        release(d, command.run_id, task, command.attempt, kind)
+
+
+def decide_expire_lease(d: Decision[Dag], command: c.ExpireLease) -> None:
+    """The worker fell silent: the attempt is lost, and followed by another while ``infra_retries`` lasts."""
+    run = d.state.runs.get(command.run_id)
+    if run is None:
+        return
+    state = run.task(command.task)
+    if not state.live or state.attempt != command.attempt or state.expires_at > d.now:
+        return
+    task = d.state.definitions[run.version].tasks[command.task]
+    retry_at = next_try(d, command.run_id, command.task, "lease_expired", None)
+    place: dict[str, Any] = {
+        "dag": command.dag,
+        "run_id": command.run_id,
+        "task": command.task,
+        "attempt": command.attempt,
+        "at": d.now,
+        "worker": state.worker,
+    }
+    if state.cancel_requested:
+        d.record(e.TaskCancelled(**place, reason="the lease ended before the worker confirmed the cancel"))
+    else:
+        message = f"worker {state.worker} was not heard from in time"
+        d.record(e.LeaseExpired(**place, message=message, retry_at=retry_at))
+    if retry_at is None:
+        advance(d, command.run_id, command.task)
+    queue_held(d)
+    release(d, command.run_id, task, command.attempt, "lease_expired", silent=True)
+    d.post(
+        StopAttempt(
+            receiver=state.worker,
+            partition=state.mail_partition,
+            dag=command.dag,
+            run_id=command.run_id,
+            task=command.task,
+            attempt=command.attempt,
+            cancel=False,
+            reason="the lease has expired",
+        )
+    )
+
+
+def resend_leases(state: Dag, rules: Rules) -> list[AssignTask]:
+    """The leases that no worker has reported started, for a new owner to send again: their mail may never have gone out."""
+    again = []
+    for run in state.runs.values():
+        for name, task in run.tasks.items():
+            if task.phase == "leased" and not task.cancel_requested:
+                try:
+                    again.append(_assignment(state, run, name, _action(state, run, name, rules), rules))
+                except ExpressionError:
+                    continue  # it rendered when it was leased; should it not now, the lease simply runs out
+    return again
+
+
+def _action(state: Dag, run: RunState, name: str, rules: Rules) -> str:
+    definition = state.definitions[run.version]
+    fixed = definition.fixed_actions.get(name)
+    if fixed is not None:
+        return fixed
+    scope = scope_of(state, run, name)
+    return encode_action(render_action(definition.tasks[name], definition.workflow.env, scope, rules.evaluator))
+
+
+def _assignment(state: Dag, run: RunState, name: str, action: str, rules: Rules) -> AssignTask:
+    task = state.definitions[run.version].tasks[name]
+    lease: TaskState = run.task(name)
+    return AssignTask(
+        receiver=lease.worker,
+        partition=lease.mail_partition,
+        dag=state.dag,
+        run_id=run.run_id,
+        task=name,
+        attempt=lease.attempt,
+        pool=task.pool,
+        action=action,
+        lease_ms=rules.lease_ms,
+        expires_at=lease.expires_at,
+        timeout_ms=task.timeout_ms,
+        logical_date=run.logical_date,
+        interval_start=run.interval_start,
+        interval_end=run.interval_end,
+    )

@@ -1,0 +1,172 @@
+"""Creating and cancelling runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tidewheel.core import commands as c
+from tidewheel.core import events as e
+from tidewheel.core.decide.decision import Decision
+from tidewheel.core.decide.flow import end_if_done, queue_held, release, start_runs
+from tidewheel.core.expressions import Scope
+from tidewheel.core.inputs import check_inputs
+from tidewheel.core.mail import StopAttempt
+from tidewheel.core.scope import rfc3339, run_names
+from tidewheel.core.state import Dag, RunState
+from tidewheel.core.transitions import TASK_ENDED
+
+#: Inputs travel in events up to this size, in bytes of JSON text.
+INPUTS_BYTES_MAX = 65_536
+
+
+def decide_start_run(d: Decision[Dag], command: c.StartRun) -> None:
+    """Create the run, unless its id exists already: then that one is meant."""
+    if not d.state.version:
+        d.refuse("not_found", f"no DAG '{command.dag}' is deployed")
+        return
+    run_id = command.run_id or f"{command.kind}__{rfc3339(d.now)}__{d.state.seq + 1}"
+    if run_id in d.state.runs or run_id in d.state.finished or _is_past_slot(d.state, run_id):
+        d.accept(f"run {run_id} exists already", run_id=run_id, created=False)
+        return
+    if d.state.removed:
+        d.refuse("conflict", f"DAG '{command.dag}' was removed; deploy it again to run it")
+        return
+    given, fault = _parsed(command.inputs)
+    if fault:
+        d.refuse("invalid", fault)
+        return
+    mistakes = create_run(
+        d,
+        run_id=run_id,
+        kind=command.kind,
+        actor=command.actor,
+        logical_date=command.logical_date,
+        interval=(command.logical_date, command.logical_date),
+        given=given,
+    )
+    if mistakes:
+        d.refuse("invalid", "; ".join(mistakes))
+        return
+    d.accept(run_id=run_id)
+    start_runs(d)
+
+
+def _is_past_slot(state: Dag, run_id: str) -> bool:
+    """Whether the id is that of a scheduled run of a slot the cursor has passed: those are not remembered one by one."""
+    prefix = "scheduled__"
+    if not run_id.startswith(prefix) or state.cursor is None:
+        return False
+    return run_id[len(prefix) :] <= (rfc3339(state.cursor) or "")
+
+
+def _parsed(inputs: str) -> tuple[dict[str, Any], str]:
+    size = len(inputs.encode())
+    if size > INPUTS_BYTES_MAX:
+        return {}, f"the inputs have {size:,} bytes; the limit is {INPUTS_BYTES_MAX:,}"
+    try:
+        return msgspec.json.decode(inputs, type=dict[str, Any]), ""
+    except (msgspec.DecodeError, RecursionError) as error:
+        return {}, f"the inputs are no JSON object: {error}"
+
+
+def create_run(
+    d: Decision[Dag],
+    *,
+    run_id: str,
+    kind: c.RunKind,
+    actor: str,
+    logical_date: int | None,
+    interval: tuple[int | None, int | None],
+    given: dict[str, Any],
+) -> list[str]:
+    """Record the run with its inputs checked and defaults filled in; gives the mistakes instead if there are any."""
+    definition = d.state.definition
+    draft = RunState(
+        run_id=run_id,
+        version=definition.version,
+        kind=kind,
+        order=0,
+        logical_date=logical_date,
+        interval_start=interval[0],
+        interval_end=interval[1],
+    )
+    scope = Scope(inputs={}, run=run_names(draft), task=lambda name: {}, env=definition.workflow.env)
+    inputs, mistakes = check_inputs(definition.workflow, given, d.rules.evaluator, scope)
+    if mistakes:
+        return list(mistakes)
+    d.record(
+        e.RunCreated(
+            dag=d.state.dag,
+            run_id=run_id,
+            at=d.now,
+            actor=actor,
+            version=definition.version,
+            kind=kind,
+            logical_date=logical_date,
+            interval_start=interval[0],
+            interval_end=interval[1],
+            inputs=msgspec.json.encode(inputs).decode(),
+        )
+    )
+    return []
+
+
+def decide_cancel_run(d: Decision[Dag], command: c.CancelRun) -> None:
+    """Cancel what waits at once; tell the workers of what is live."""
+    run = d.state.runs.get(command.run_id)
+    if run is None:
+        if command.run_id in d.state.finished or _is_past_slot(d.state, command.run_id):
+            d.refuse("conflict", f"run {command.run_id} has ended already")
+        else:
+            d.refuse("not_found", f"DAG '{command.dag}' has no live run {command.run_id}")
+        return
+    d.accept(run_id=run.run_id, created=not run.cancel_requested)
+    if run.cancel_requested:
+        return
+    d.record(
+        e.RunCancelRequested(
+            dag=command.dag, run_id=run.run_id, at=d.now, actor=command.actor, reason=command.reason
+        )
+    )
+    for name in d.state.definitions[run.version].tasks:
+        _cancel_task(d, command, name)
+    end_if_done(d, run.run_id)
+    queue_held(d)
+    start_runs(d)
+
+
+def _cancel_task(d: Decision[Dag], command: c.CancelRun, name: str) -> None:
+    run = d.state.runs[command.run_id]
+    task = run.task(name)
+    if task.phase in TASK_ENDED:
+        return
+    place: dict[str, Any] = {
+        "dag": command.dag,
+        "run_id": command.run_id,
+        "task": name,
+        "attempt": task.attempt,
+        "at": d.now,
+        "actor": command.actor,
+        "worker": task.worker,
+    }
+    if not task.live:
+        d.record(e.TaskCancelled(**place, reason=command.reason or "the run was cancelled"))
+        if task.phase == "queued":
+            definition = d.state.definitions[run.version]
+            release(d, command.run_id, definition.tasks[name], task.attempt, "cancelled")
+        return
+    d.record(e.TaskCancelRequested(**place, reason=command.reason))
+    d.post(
+        StopAttempt(
+            receiver=task.worker,
+            partition=task.mail_partition,
+            dag=command.dag,
+            run_id=command.run_id,
+            task=name,
+            attempt=task.attempt,
+            cancel=True,
+            reason=command.reason,
+        )
+    )

@@ -1,0 +1,282 @@
+"""Reports about an attempt, and its retry. The attempt number is the fencing token: a report of any but the current, leased attempt
+is refused, recorded as refused, and the worker told to stop."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from tidewheel.core import commands as c
+from tidewheel.core import events as e
+from tidewheel.core.decide.decision import Decision
+from tidewheel.core.decide.flow import advance, queue_held, queue_task, release
+from tidewheel.core.mail import LeaseRenewed, StopAttempt
+from tidewheel.core.retry import retry_at
+from tidewheel.core.rules import OUTPUT_BYTES_MAX
+from tidewheel.core.state import Dag, TaskState
+
+_Report: TypeAlias = c.ReportStarted | c.ReportHeartbeat | c.ReportSuccess | c.ReportFailure | c.ReportCancelled
+
+
+def decide_report_started(d: Decision[Dag], command: c.ReportStarted) -> None:
+    """The attempt runs; the report also renews the lease."""
+    task = _holder(d, command)
+    if task is None:
+        return
+    if task.phase == "leased":
+        d.record(
+            e.TaskStarted(
+                dag=command.dag,
+                run_id=command.run_id,
+                task=command.task,
+                attempt=command.attempt,
+                at=d.now,
+                actor=command.actor,
+                worker=command.worker,
+                started_at=command.started_at,
+                expires_at=d.now + d.rules.lease_ms,
+            )
+        )
+    else:
+        _renew(d, command, None)
+    _acknowledge(d, command, command.beat)
+
+
+def decide_report_heartbeat(d: Decision[Dag], command: c.ReportHeartbeat) -> None:
+    """The lease goes on."""
+    if _holder(d, command) is None:
+        return
+    _renew(d, command, command.progress)
+    _acknowledge(d, command, command.beat)
+
+
+def _renew(d: Decision[Dag], command: _Report, progress: str | None) -> None:
+    d.record(
+        e.TaskHeartbeat(
+            dag=command.dag,
+            run_id=command.run_id,
+            task=command.task,
+            attempt=command.attempt,
+            at=d.now,
+            actor=command.actor,
+            worker=command.worker,
+            expires_at=d.now + d.rules.lease_ms,
+            progress=progress,
+        )
+    )
+
+
+def _acknowledge(d: Decision[Dag], command: _Report, beat: int) -> None:
+    """Tell the worker how long it may go on; or, once more, that it shall stop."""
+    task = d.state.runs[command.run_id].task(command.task)
+    d.post(
+        LeaseRenewed(
+            receiver=command.worker,
+            partition=task.mail_partition,
+            dag=command.dag,
+            run_id=command.run_id,
+            task=command.task,
+            attempt=command.attempt,
+            beat=beat,
+            lease_ms=d.rules.lease_ms,
+        )
+    )
+    if task.cancel_requested:
+        _stop(d, command, task.mail_partition, cancel=True, reason="cancelled")
+
+
+def decide_report_success(d: Decision[Dag], command: c.ReportSuccess) -> None:
+    """The attempt is the task's result. An output that is too large or no JSON makes it a failure."""
+    if _holder(d, command) is None:
+        return
+    fault = _output_fault(command.output)
+    if fault is not None:
+        _fail(d, command, kind="output", message=fault, exit_code=None)
+        return
+    d.record(
+        e.TaskSucceeded(
+            dag=command.dag,
+            run_id=command.run_id,
+            task=command.task,
+            attempt=command.attempt,
+            at=d.now,
+            actor=command.actor,
+            worker=command.worker,
+            started_at=command.started_at,
+            ended_at=command.ended_at,
+            output=command.output,
+        )
+    )
+    _finish(d, command, "success")
+
+
+def _output_fault(output: str | None) -> str | None:
+    if output is None:
+        return None
+    size = len(output.encode())
+    if size > OUTPUT_BYTES_MAX:
+        return f"the output has {size:,} bytes; at most {OUTPUT_BYTES_MAX:,} travel in an event: store it and return where it is"
+    try:
+        msgspec.json.decode(output)
+    except (msgspec.DecodeError, RecursionError) as error:
+        return f"the output is not JSON: {error}"
+    return None
+
+
+def decide_report_failure(d: Decision[Dag], command: c.ReportFailure) -> None:
+    """The attempt failed; the retry budget of its kind says whether there is another one."""
+    if _holder(d, command) is not None:
+        _fail(d, command, kind=command.kind, message=command.message, exit_code=command.exit_code)
+
+
+def _fail(
+    d: Decision[Dag],
+    command: c.ReportSuccess | c.ReportFailure,
+    *,
+    kind: c.FailureKind,
+    message: str,
+    exit_code: int | None,
+) -> None:
+    d.record(
+        e.TaskFailed(
+            dag=command.dag,
+            run_id=command.run_id,
+            task=command.task,
+            attempt=command.attempt,
+            at=d.now,
+            actor=command.actor,
+            worker=command.worker,
+            started_at=command.started_at,
+            ended_at=command.ended_at,
+            kind=kind,
+            message=message,
+            exit_code=exit_code,
+            retry_at=next_try(d, command.run_id, command.task, kind, exit_code),
+        )
+    )
+    _finish(d, command, kind)
+
+
+def next_try(d: Decision[Dag], run_id: str, name: str, kind: c.FailureKind, exit_code: int | None) -> int | None:
+    """When the attempt that now ends as ``kind`` is followed by another; None in a run that is being cancelled."""
+    run = d.state.runs[run_id]
+    if run.cancel_requested:
+        return None
+    state = run.task(name)
+    lost = kind in ("lease_expired", "worker_lost")
+    return retry_at(
+        d.state.definitions[run.version].tasks[name],
+        kind=kind,
+        exit_code=exit_code,
+        failures=state.failures + (not lost),
+        losses=state.losses + lost,
+        identity=f"{d.state.dag}/{run_id}/{name}/{state.attempt}",
+        now=d.now,
+    )
+
+
+def decide_report_cancelled(d: Decision[Dag], command: c.ReportCancelled) -> None:
+    """Nothing of the attempt is left. Unasked, that is a worker giving it up."""
+    task = _holder(d, command)
+    if task is None:
+        return
+    if not task.cancel_requested:
+        lost = c.ReportFailure(
+            actor=command.actor,
+            dag=command.dag,
+            run_id=command.run_id,
+            task=command.task,
+            attempt=command.attempt,
+            worker=command.worker,
+            started_at=command.started_at,
+            ended_at=command.ended_at,
+            kind="worker_lost",
+            message="the worker ended the attempt without being asked to",
+        )
+        decide_report_failure(d, lost)
+        return
+    d.record(
+        e.TaskCancelled(
+            dag=command.dag,
+            run_id=command.run_id,
+            task=command.task,
+            attempt=command.attempt,
+            at=d.now,
+            actor=command.actor,
+            worker=command.worker,
+            reason="the worker ended it as asked",
+        )
+    )
+    _finish(d, command, "cancelled")
+
+
+def _finish(d: Decision[Dag], command: _Report, reason: str) -> None:
+    """The attempt ended: whoever is ready joins the queue, then its slots are given back."""
+    run = d.state.runs[command.run_id]
+    definition = d.state.definitions[run.version]
+    if run.task(command.task).phase != "retrying":
+        advance(d, command.run_id, command.task)
+    queue_held(d)
+    release(d, command.run_id, definition.tasks[command.task], command.attempt, reason)
+
+
+def _holder(d: Decision[Dag], command: _Report) -> TaskState | None:
+    """The task, if the report is of its current, leased attempt; else the refusal is recorded."""
+    run = d.state.runs.get(command.run_id)
+    if run is None:
+        reason = f"run {command.run_id} is not live"
+    elif command.task not in d.state.definitions[run.version].tasks:
+        reason = f"run {command.run_id} has no task '{command.task}'"
+    else:
+        task = run.task(command.task)
+        if task.live and task.attempt == command.attempt and task.worker == command.worker:
+            return task
+        if task.attempt > command.attempt:
+            reason = f"attempt {command.attempt} was replaced by attempt {task.attempt}"
+        elif task.live and task.attempt == command.attempt:
+            reason = f"attempt {command.attempt} is leased to {task.worker}, not to {command.worker}"
+        else:
+            reason = f"expected attempt {command.attempt} to be leased, but attempt {task.attempt} is {task.phase}"
+    d.record(
+        e.ReportRefused(
+            dag=command.dag,
+            run_id=command.run_id,
+            task=command.task,
+            attempt=command.attempt,
+            at=d.now,
+            actor=command.actor,
+            worker=command.worker,
+            report=type(command).__name__,
+            reason=reason,
+        )
+    )
+    if not isinstance(command, c.ReportSuccess | c.ReportFailure | c.ReportCancelled):
+        _stop(d, command, -1, cancel=False, reason=reason)
+    d.refuse("stale", reason)
+    return None
+
+
+def _stop(d: Decision[Dag], command: _Report, partition: int, *, cancel: bool, reason: str) -> None:
+    d.post(
+        StopAttempt(
+            receiver=command.worker,
+            partition=partition,
+            dag=command.dag,
+            run_id=command.run_id,
+            task=command.task,
+            attempt=command.attempt,
+            cancel=cancel,
+            reason=reason,
+        )
+    )
+
+
+def decide_retry_task(d: Decision[Dag], command: c.RetryTask) -> None:
+    """The back-off is over."""
+    run = d.state.runs.get(command.run_id)
+    if run is None:
+        return
+    state = run.task(command.task)
+    if state.phase == "retrying" and state.retry_at is not None and state.retry_at <= d.now:
+        queue_task(d, run, d.state.definitions[run.version].tasks[command.task])

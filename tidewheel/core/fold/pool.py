@@ -1,0 +1,155 @@
+"""Folding a pool's events: who serves it, who waits, who holds slots, and the indexes that make choosing O(log n)."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from immutables import Map
+from msgspec.structs import replace
+
+from tidewheel.core import events as e
+from tidewheel.core.ordered import Ordered
+from tidewheel.core.state import HeadPlace, Pool, PoolWorker, QueuePlace, SlotKey, SlotLease, Waiting
+
+_SlotEvent: TypeAlias = e.TaskEnqueued | e.SlotGranted | e.SlotReleased | e.SlotRefused
+_NO_QUEUE: Ordered[QueuePlace] = Ordered()
+
+
+def slot_key(event: _SlotEvent) -> SlotKey:
+    """What the event is about."""
+    return (event.dag, event.run_id, event.task, event.attempt)
+
+
+def fold_pool_configured(state: Pool, event: e.PoolConfigured) -> Pool:
+    """The limit is set."""
+    return replace(state, seq=state.seq + 1, slots=event.slots, description=event.description)
+
+
+def fold_worker_joined(state: Pool, event: e.WorkerJoined) -> Pool:
+    """The worker serves; what it already holds (it joined again) stays counted."""
+    worker = PoolWorker(
+        slots=event.slots, mail_partition=event.mail_partition, expires_at=event.expires_at, host=event.host
+    )
+    return _with_worker(state, event.worker, worker)
+
+
+def fold_worker_renewed(state: Pool, event: e.WorkerRenewed) -> Pool:
+    """It is there."""
+    worker = state.workers[event.worker]
+    return _with_worker(state, event.worker, replace(worker, expires_at=event.expires_at, suspended=False))
+
+
+def fold_worker_suspended(state: Pool, event: e.WorkerSuspended) -> Pool:
+    """Nothing more for it, for now."""
+    return _with_worker(state, event.worker, replace(state.workers[event.worker], suspended=True))
+
+
+def fold_worker_left(state: Pool, event: e.WorkerLeft) -> Pool:
+    """It is gone; its leases stay until released."""
+    return replace(
+        state,
+        seq=state.seq + 1,
+        workers=state.workers.delete(event.worker),
+        free=_without_free(state, event.worker),
+    )
+
+
+def fold_task_enqueued(state: Pool, event: e.TaskEnqueued) -> Pool:
+    """The attempt joins its DAG's queue."""
+    item = Waiting(
+        key=slot_key(event),
+        pool_slots=event.pool_slots,
+        priority=event.priority,
+        logical_date=event.logical_date,
+        arrival=state.arrivals,
+    )
+    joined = replace(
+        state, seq=state.seq + 1, arrivals=state.arrivals + 1, waiting=state.waiting.set(item.key, item)
+    )
+    queue = state.queues.get(event.dag, _NO_QUEUE).add(item.place)
+    return _requeued(joined, event.dag, queue, state.live.get(event.dag, 0))
+
+
+def fold_slot_granted(state: Pool, event: e.SlotGranted) -> Pool:
+    """From the queue to a worker."""
+    item = state.waiting[slot_key(event)]
+    lease = SlotLease(key=item.key, pool_slots=item.pool_slots, worker=event.worker)
+    left = _left_queue(state, item, live_after=state.live.get(event.dag, 0) + item.pool_slots)
+    granted = replace(left, seq=state.seq + 1, leases=left.leases.set(lease.key, lease))
+    return _counted(granted, lease, lease.pool_slots)
+
+
+def fold_slot_released(state: Pool, event: e.SlotReleased) -> Pool:
+    """Out of the queue, or its slots are free."""
+    key = slot_key(event)
+    item = state.waiting.get(key)
+    if item is not None:
+        return replace(_left_queue(state, item, live_after=state.live.get(event.dag, 0)), seq=state.seq + 1)
+    lease = state.leases[key]
+    freed = replace(state, seq=state.seq + 1, leases=state.leases.delete(key))
+    queue = state.queues.get(event.dag, _NO_QUEUE)
+    moved = _requeued(freed, event.dag, queue, state.live[event.dag] - lease.pool_slots)
+    return _counted(moved, lease, -lease.pool_slots)
+
+
+def fold_slot_refused(state: Pool, event: e.SlotRefused) -> Pool:
+    """Out of the queue for good."""
+    item = state.waiting[slot_key(event)]
+    return replace(_left_queue(state, item, live_after=state.live.get(event.dag, 0)), seq=state.seq + 1)
+
+
+def head_place(dag: str, queue: Ordered[QueuePlace], live: int) -> HeadPlace:
+    """Where a DAG with this queue stands among the others."""
+    priority, logical_date, arrival, _ = queue.first()
+    return (priority, live, logical_date, arrival, dag)
+
+
+def _left_queue(state: Pool, item: Waiting, *, live_after: int) -> Pool:
+    dag = item.key[0]
+    left = replace(state, waiting=state.waiting.delete(item.key))
+    return _requeued(left, dag, state.queues[dag].remove(item.place), live_after)
+
+
+def _requeued(state: Pool, dag: str, queue: Ordered[QueuePlace], live: int) -> Pool:
+    """Put ``queue`` in place for ``dag`` and move its head to where it stands with ``live`` slots in use."""
+    before = state.queues.get(dag)
+    heads = state.heads
+    if before is not None:
+        heads = heads.remove(head_place(dag, before, state.live.get(dag, 0)))
+    if not queue:
+        queues = state.queues if before is None else state.queues.delete(dag)
+        return replace(state, queues=queues, heads=heads)
+    return replace(state, queues=state.queues.set(dag, queue), heads=heads.add(head_place(dag, queue, live)))
+
+
+def _counted(state: Pool, lease: SlotLease, change: int) -> Pool:
+    """Count ``change`` slots for the lease's DAG and worker."""
+    held = _changed(state.held, lease.worker, change)
+    free = state.free
+    worker = state.workers.get(lease.worker)
+    if worker is not None and not worker.suspended:
+        free = free.remove((state.held.get(lease.worker, 0) - worker.slots, lease.worker))
+        free = free.add((held.get(lease.worker, 0) - worker.slots, lease.worker))
+    return replace(
+        state, used=state.used + change, live=_changed(state.live, lease.key[0], change), held=held, free=free
+    )
+
+
+def _changed(counts: Map[str, int], name: str, change: int) -> Map[str, int]:
+    count = counts.get(name, 0) + change
+    assert count >= 0, f"{name} holds {count} slots"
+    return counts.set(name, count) if count else counts.delete(name)
+
+
+def _with_worker(state: Pool, name: str, worker: PoolWorker) -> Pool:
+    free = _without_free(state, name)
+    if not worker.suspended:
+        free = free.add((state.held.get(name, 0) - worker.slots, name))
+    return replace(state, seq=state.seq + 1, workers=state.workers.set(name, worker), free=free)
+
+
+def _without_free(state: Pool, name: str) -> Ordered[tuple[int, str]]:
+    before = state.workers.get(name)
+    if before is None or before.suspended:
+        return state.free
+    return state.free.remove((state.held.get(name, 0) - before.slots, name))

@@ -1,0 +1,154 @@
+"""Folding a task's events: waiting, each attempt's lease and end, and what an end tells the tasks downstream."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from tidewheel.core import events as e
+from tidewheel.core.state import Dag, ReadyPlace, RunState, TaskState
+from tidewheel.core.transitions import ACTIVE, TASK_ENDED, next_task_phase
+
+
+def ready_place(run: RunState, task: str, order: int) -> ReadyPlace:
+    """Where a task that waits for ``max_tasks`` stands."""
+    when = run.created_at if run.logical_date is None else run.logical_date
+    return (when, order, run.run_id, task)
+
+
+def fold_task_ready(state: Dag, event: e.TaskReady) -> Dag:
+    """It waits in the DAG."""
+    run = state.runs[event.run_id]
+    task = run.task(event.task)
+    held = replace(task, phase=next_task_phase(task.phase, event), ready_order=state.held, retry_at=None)
+    waiting = replace(
+        state, held=state.held + 1, ready=state.ready.add(ready_place(run, event.task, state.held))
+    )
+    return _with_task(waiting, run, event, task, held)
+
+
+def fold_task_queued(state: Dag, event: e.TaskQueued) -> Dag:
+    """A new attempt begins its life."""
+    run = state.runs[event.run_id]
+    task = run.task(event.task)
+    assert event.attempt == task.attempt + 1, f"{event.task}: attempt {event.attempt} queued after {task.attempt}"
+    queued = TaskState(
+        phase=next_task_phase(task.phase, event),
+        attempt=event.attempt,
+        failures=task.failures,
+        losses=task.losses,
+        upstreams=task.upstreams,
+    )
+    return _with_task(_left_ready(state, run, event.task, task), run, event, task, queued)
+
+
+def fold_task_leased(state: Dag, event: e.TaskLeased) -> Dag:
+    """A worker may run it."""
+    run = state.runs[event.run_id]
+    task = run.task(event.task)
+    leased = replace(
+        task,
+        phase=next_task_phase(task.phase, event),
+        worker=event.worker,
+        mail_partition=event.mail_partition,
+        expires_at=event.expires_at,
+    )
+    return _with_task(state, run, event, task, leased)
+
+
+def fold_task_started(state: Dag, event: e.TaskStarted) -> Dag:
+    """The worker has begun."""
+    run = state.runs[event.run_id]
+    task = run.task(event.task)
+    running = replace(
+        task, phase=next_task_phase(task.phase, event), started_at=event.started_at, expires_at=event.expires_at
+    )
+    return _with_task(state, run, event, task, running)
+
+
+def fold_task_heartbeat(state: Dag, event: e.TaskHeartbeat) -> Dag:
+    """The lease goes on."""
+    run = state.runs[event.run_id]
+    task = run.task(event.task)
+    renewed = replace(task, phase=next_task_phase(task.phase, event), expires_at=event.expires_at)
+    return _with_task(state, run, event, task, renewed)
+
+
+def fold_task_cancel_requested(state: Dag, event: e.TaskCancelRequested) -> Dag:
+    """The worker has been told."""
+    run = state.runs[event.run_id]
+    task = run.task(event.task)
+    told = replace(task, phase=next_task_phase(task.phase, event), cancel_requested=True)
+    return _with_task(state, run, event, task, told)
+
+
+def fold_task_failed(state: Dag, event: e.TaskFailed) -> Dag:
+    """One failure more, of its own or of the machinery."""
+    from_worker_loss = event.kind == "worker_lost"
+    return _attempt_failed(state, event, lost=from_worker_loss, retry_at=event.retry_at)
+
+
+def fold_lease_expired(state: Dag, event: e.LeaseExpired) -> Dag:
+    """One loss more."""
+    return _attempt_failed(state, event, lost=True, retry_at=event.retry_at)
+
+
+def _attempt_failed(state: Dag, event: e.TaskFailed | e.LeaseExpired, *, lost: bool, retry_at: int | None) -> Dag:
+    run = state.runs[event.run_id]
+    task = run.task(event.task)
+    ended = replace(
+        task,
+        phase=next_task_phase(task.phase, event),
+        failures=task.failures + (not lost),
+        losses=task.losses + lost,
+        retry_at=retry_at,
+        expires_at=0,
+    )
+    return _with_task(state, run, event, task, ended)
+
+
+def fold_task_succeeded(state: Dag, event: e.TaskSucceeded) -> Dag:
+    """Its output is there for the tasks downstream."""
+    run = state.runs[event.run_id]
+    task = run.task(event.task)
+    done = replace(task, phase=next_task_phase(task.phase, event), output=event.output, expires_at=0)
+    return _with_task(state, run, event, task, done)
+
+
+def fold_task_ended_unrun(state: Dag, event: e.TaskSkipped | e.TaskUpstreamFailed | e.TaskCancelled) -> Dag:
+    """It does not run (any more)."""
+    run = state.runs[event.run_id]
+    task = run.task(event.task)
+    ended = replace(task, phase=next_task_phase(task.phase, event), ready_order=None, retry_at=None, expires_at=0)
+    return _with_task(_left_ready(state, run, event.task, task), run, event, task, ended)
+
+
+def fold_report_refused(state: Dag, event: e.ReportRefused) -> Dag:
+    """Nothing changes."""
+    return replace(state, seq=state.seq + 1)
+
+
+def _left_ready(state: Dag, run: RunState, name: str, task: TaskState) -> Dag:
+    if task.ready_order is None:
+        return state
+    return replace(state, ready=state.ready.remove(ready_place(run, name, task.ready_order)))
+
+
+def _with_task(state: Dag, run: RunState, event: e.TaskEvent, before: TaskState, after: TaskState) -> Dag:
+    """Put the task's new state in place, and with its end the counts that others look at."""
+    tasks = run.tasks.set(event.task, after)
+    open_tasks = run.open_tasks
+    if after.phase in TASK_ENDED:
+        open_tasks -= 1
+        children = state.definitions[run.version].children[event.task]
+        if children:
+            with tasks.mutate() as changes:
+                for child in children:
+                    downstream = run.task(child)
+                    changes[child] = replace(downstream, upstreams=downstream.upstreams.plus(after.phase))
+                tasks = changes.finish()
+    return replace(
+        state,
+        seq=state.seq + 1,
+        runs=state.runs.set(run.run_id, replace(run, tasks=tasks, open_tasks=open_tasks)),
+        active_tasks=state.active_tasks + (after.phase in ACTIVE) - (before.phase in ACTIVE),
+    )

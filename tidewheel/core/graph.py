@@ -1,0 +1,161 @@
+"""Readiness: what a trigger rule says of a task, given how its upstreams ended.
+
+The verdict depends on the upstreams' states only, never on the order in which they came: a rule speaks early only where no later
+state could change the answer.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from tidewheel.core.assignment import ActionSpec, HttpSpec, PythonSpec, RunSpec, Text
+from tidewheel.core.transitions import TaskPhase
+from tidewheel.core.workflow import Action, Http, Python, Run, Task, TriggerRule, Workflow
+
+Verdict: TypeAlias = Literal["wait", "run", "skip", "upstream_failed"]
+
+
+class Tally(NamedTuple):
+    """How many upstreams of a task ended, and how."""
+
+    success: int = 0
+    failed: int = 0
+    skipped: int = 0
+    upstream_failed: int = 0
+    cancelled: int = 0
+
+    def plus(self, phase: TaskPhase) -> Tally:
+        """The tally with one more upstream ended in ``phase``."""
+        match phase:
+            case "success":
+                return self._replace(success=self.success + 1)
+            case "failed":
+                return self._replace(failed=self.failed + 1)
+            case "skipped":
+                return self._replace(skipped=self.skipped + 1)
+            case "upstream_failed":
+                return self._replace(upstream_failed=self.upstream_failed + 1)
+            case "cancelled":
+                return self._replace(cancelled=self.cancelled + 1)
+            case _:
+                raise AssertionError(f"a task that is {phase} has not ended")
+
+
+def judge(rule: TriggerRule, tally: Tally, needs: int) -> Verdict:
+    """What ``rule`` says of a task with ``needs`` upstreams, ``tally`` of which have ended.
+
+    A cancelled upstream counts as one that failed. Without upstreams every rule holds.
+    """
+    if needs == 0 or rule == "always":
+        return "run"
+    bad = tally.failed + tally.upstream_failed + tally.cancelled
+    all_ended = bad + tally.success + tally.skipped == needs
+    match rule:
+        case "all_success":
+            if bad:
+                return "upstream_failed"
+            return _at_end(all_ended, "skip" if tally.skipped else "run")
+        case "all_failed":
+            if tally.success or tally.skipped:
+                return "skip"
+            return _at_end(all_ended, "run")
+        case "all_done":
+            return _at_end(all_ended, "run")
+        case "one_success":
+            if tally.success:
+                return "run"
+            return _at_end(all_ended, "upstream_failed" if bad else "skip")
+        case "one_failed":
+            if bad:
+                return "run"
+            return _at_end(all_ended, "skip")
+        case "none_failed":
+            if bad:
+                return "upstream_failed"
+            return _at_end(all_ended, "run")
+        case "none_failed_min_one_success":
+            if bad:
+                return "upstream_failed"
+            return _at_end(all_ended, "run" if tally.success else "skip")
+        case "none_skipped":
+            if tally.skipped:
+                return "skip"
+            return _at_end(all_ended, "run")
+
+
+def _at_end(all_ended: bool, verdict: Verdict) -> Verdict:
+    return verdict if all_ended else "wait"
+
+
+class Definition(msgspec.Struct, frozen=True, eq=False):
+    """One version of a workflow with what the rules look up in it all the time. Built once per version."""
+
+    version: str
+    #: The canonical JSON, as deployed.
+    source: str
+    workflow: Workflow
+    tasks: dict[str, Task]
+    #: Downstream tasks of each task, in the file's order.
+    children: dict[str, tuple[str, ...]]
+    #: Tasks that nothing needs: they decide the run's result.
+    leaves: tuple[str, ...]
+    #: Tasks whose rule may hold as soon as the run starts.
+    starters: tuple[str, ...]
+    #: Actions without any expression, ready to send; the others are rendered for each lease.
+    fixed_actions: dict[str, str]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Definition) and (self.version, self.source) == (other.version, other.source)
+
+    def __hash__(self) -> int:
+        return hash(self.version)
+
+
+def define(version: str, source: str) -> Definition:
+    """Parse the canonical JSON of a workflow. Raises ``msgspec.DecodeError`` if it is none."""
+    workflow = msgspec.json.decode(source, type=Workflow)
+    children: dict[str, list[str]] = {task.id: [] for task in workflow.tasks}
+    for task in workflow.tasks:
+        for upstream in task.needs:
+            if upstream not in children:
+                raise msgspec.ValidationError(f"task '{task.id}' needs '{upstream}', which is no task of '{workflow.id}'")
+            children[upstream].append(task.id)
+    return Definition(
+        version=version,
+        source=source,
+        workflow=workflow,
+        tasks={task.id: task for task in workflow.tasks},
+        children={task: tuple(downstream) for task, downstream in children.items()},
+        leaves=tuple(task for task, downstream in children.items() if not downstream),
+        starters=tuple(task.id for task in workflow.tasks if not task.needs or task.trigger_rule == "always"),
+        fixed_actions={
+            task.id: encode_action(_fixed(task.action, {**workflow.env, **task.env}))
+            for task in workflow.tasks
+            if b"${{" not in msgspec.json.encode((task.action, workflow.env, task.env))
+        },
+    )
+
+
+def encode_action(spec: ActionSpec) -> str:
+    """The JSON text that travels in ``AssignTask.action``."""
+    return msgspec.json.encode(spec).decode()
+
+
+def _fixed(action: Action, env: dict[str, str]) -> ActionSpec:
+    texts: dict[str, Text] = {name: (value,) for name, value in env.items()}
+    match action:
+        case Run():
+            return RunSpec(command=action.command, env=texts)
+        case Python():
+            return PythonSpec(callable=action.callable, kwargs=action.with_, env=texts)
+        case Http():
+            return HttpSpec(
+                method=action.method,
+                url=action.url,
+                headers={name: (value,) for name, value in action.headers.items()},
+                json=action.json,
+                body=action.body,
+                expect=action.expect,
+            )

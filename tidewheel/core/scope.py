@@ -1,0 +1,71 @@
+"""What an expression of a task sees of its run, and the task's action rendered with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from tidewheel.core.assignment import ActionSpec, HttpSpec, PythonSpec, RunSpec
+from tidewheel.core.expressions import Evaluator, Scope
+from tidewheel.core.state import Dag, RunState
+from tidewheel.core.workflow import Http, Python, Run, Task
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def rfc3339(at: int | None) -> str | None:
+    """Milliseconds since the epoch as RFC 3339 text in UTC, without a fraction when it is zero."""
+    if at is None:
+        return None
+    moment = _EPOCH + timedelta(milliseconds=at)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S") + (f".{at % 1000:03d}Z" if at % 1000 else "Z")
+
+
+def run_names(run: RunState, attempt: int = 0) -> Mapping[str, Any]:
+    """The name ``run``."""
+    return {
+        "id": run.run_id,
+        "kind": run.kind,
+        "logical_date": rfc3339(run.logical_date),
+        "interval": {"start": rfc3339(run.interval_start), "end": rfc3339(run.interval_end)},
+        "attempt": attempt,
+    }
+
+
+def scope_of(state: Dag, run: RunState, task: str, attempt: int = 0) -> Scope:
+    """The names that expressions of ``task`` see."""
+    definition = state.definitions[run.version]
+
+    def other(name: str) -> Mapping[str, Any]:
+        seen = run.task(name)
+        return {"state": seen.phase, "output": None if seen.output is None else msgspec.json.decode(seen.output)}
+
+    return Scope(
+        inputs=msgspec.json.decode(run.inputs),
+        run=run_names(run, attempt or run.task(task).attempt),
+        task=other,
+        env={**definition.workflow.env, **definition.tasks[task].env},
+    )
+
+
+def render_action(task: Task, env: Mapping[str, str], scope: Scope, evaluator: Evaluator) -> ActionSpec:
+    """The task's action with every expression evaluated but secrets. Raises ``ExpressionError``."""
+    texts = {name: evaluator.render_text(value, scope) for name, value in {**env, **task.env}.items()}
+    action = task.action
+    match action:
+        case Run():
+            return RunSpec(command=action.command, env=texts)
+        case Python():
+            return PythonSpec(callable=action.callable, kwargs=evaluator.render(action.with_, scope), env=texts)
+        case Http():
+            return HttpSpec(
+                method=action.method,
+                url=str(evaluator.render(action.url, scope)),
+                headers={name: evaluator.render_text(value, scope) for name, value in action.headers.items()},
+                json=evaluator.render(action.json, scope),
+                body=None if action.body is None else str(evaluator.render(action.body, scope)),
+                expect=action.expect,
+            )

@@ -1,0 +1,184 @@
+"""An aggregate as bytes and back. Only facts are stored; every index and count is built again from them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from typing import Any, cast
+
+import msgspec
+from immutables import Map
+
+from tidewheel.core.fold.pool import head_place
+from tidewheel.core.fold.run import place_of
+from tidewheel.core.fold.task import ready_place
+from tidewheel.core.graph import Tally, define
+from tidewheel.core.ordered import Ordered
+from tidewheel.core.state import (
+    Aggregate,
+    Dag,
+    Pool,
+    PoolWorker,
+    QueuePlace,
+    RunState,
+    SlotLease,
+    TaskState,
+    Waiting,
+)
+from tidewheel.core.transitions import ACTIVE
+
+
+class _StoredDag(msgspec.Struct, frozen=True):
+    dag: str
+    seq: int
+    version: str
+    definitions: dict[str, str]
+    paused: bool
+    removed: bool
+    cursor: int | None
+    runs: list[RunState]
+    created: int
+    held: int
+    finished: list[tuple[int, str]]
+    ended: int
+
+
+class _StoredPool(msgspec.Struct, frozen=True):
+    pool: str
+    seq: int
+    slots: int | None
+    description: str
+    arrivals: int
+    workers: dict[str, PoolWorker]
+    waiting: list[Waiting]
+    leases: list[SlotLease]
+
+
+def _shape() -> str:
+    parts = [
+        f"{struct.__name__}({', '.join(f'{name}: {kind}' for name, kind in struct.__annotations__.items())})"
+        for struct in (_StoredDag, _StoredPool, RunState, TaskState, PoolWorker, Waiting, SlotLease, Tally)
+    ]
+    return hashlib.blake2b("; ".join(parts).encode(), digest_size=8).hexdigest()
+
+
+#: Changes by itself with the shape of what is stored: a snapshot of another format is ignored and the journal folded instead.
+FORMAT = _shape()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Map):
+        return dict(value)
+    raise TypeError(f"a {type(value).__name__} has no place in a snapshot")
+
+
+def _rich(kind: Any, value: Any) -> Any:
+    return Map(msgspec.convert(value, dict[kind.__args__], dec_hook=_rich))  # type: ignore[misc]
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_plain)
+_dag_decoder = msgspec.msgpack.Decoder(_StoredDag, dec_hook=_rich)
+_pool_decoder = msgspec.msgpack.Decoder(_StoredPool, dec_hook=_rich)
+
+
+def encode_snapshot(state: Aggregate) -> bytes:
+    """MessagePack of what the aggregate's events came to."""
+    if isinstance(state, Dag):
+        return _encoder.encode(
+            _StoredDag(
+                dag=state.dag,
+                seq=state.seq,
+                version=state.version,
+                definitions={version: definition.source for version, definition in state.definitions.items()},
+                paused=state.paused,
+                removed=state.removed,
+                cursor=state.cursor,
+                runs=sorted(state.runs.values(), key=lambda run: run.order),
+                created=state.created,
+                held=state.held,
+                finished=sorted(state.finished_order.items()),
+                ended=state.ended,
+            )
+        )
+    return _encoder.encode(
+        _StoredPool(
+            pool=state.pool,
+            seq=state.seq,
+            slots=state.slots,
+            description=state.description,
+            arrivals=state.arrivals,
+            workers=dict(state.workers),
+            waiting=sorted(state.waiting.values(), key=lambda item: item.arrival),
+            leases=sorted(state.leases.values(), key=lambda lease: lease.key),
+        )
+    )
+
+
+def decode_snapshot(kind: str, data: bytes) -> Aggregate:
+    """The aggregate (``kind``: ``dag`` or ``pool``). Raises ``msgspec.DecodeError`` if the bytes are none of this format."""
+    if kind == "dag":
+        return _dag(_dag_decoder.decode(data))
+    return _pool(_pool_decoder.decode(data))
+
+
+def _dag(stored: _StoredDag) -> Dag:
+    ready = [
+        ready_place(run, name, task.ready_order)
+        for run in stored.runs
+        for name, task in run.tasks.items()
+        if task.ready_order is not None
+    ]
+    return Dag(
+        dag=stored.dag,
+        seq=stored.seq,
+        version=stored.version,
+        definitions=Map({version: define(version, source) for version, source in stored.definitions.items()}),
+        runs_of=Map(Counter(run.version for run in stored.runs)),
+        paused=stored.paused,
+        removed=stored.removed,
+        cursor=stored.cursor,
+        runs=Map({run.run_id: run for run in stored.runs}),
+        created=stored.created,
+        queued_runs=Ordered(place_of(run) for run in stored.runs if run.phase == "queued"),
+        held=stored.held,
+        ready=Ordered(ready),
+        active_tasks=sum(task.phase in ACTIVE for run in stored.runs for task in run.tasks.values()),
+        finished=Map({run_id: order for order, run_id in stored.finished}),
+        finished_order=Map(dict(stored.finished)),
+        ended=stored.ended,
+    )
+
+
+def _pool(stored: _StoredPool) -> Pool:
+    places: dict[str, list[QueuePlace]] = {}
+    for item in stored.waiting:
+        places.setdefault(item.key[0], []).append(item.place)
+    queues = {dag: Ordered(items) for dag, items in places.items()}
+    live: Counter[str] = Counter()
+    held: Counter[str] = Counter()
+    for lease in stored.leases:
+        live[lease.key[0]] += lease.pool_slots
+        held[lease.worker] += lease.pool_slots
+    return Pool(
+        pool=stored.pool,
+        seq=stored.seq,
+        slots=stored.slots,
+        description=stored.description,
+        arrivals=stored.arrivals,
+        workers=Map(stored.workers),
+        waiting=Map({item.key: item for item in stored.waiting}),
+        leases=Map({lease.key: lease for lease in stored.leases}),
+        queues=Map(queues),
+        heads=Ordered(head_place(dag, queue, live[dag]) for dag, queue in queues.items()),
+        used=sum(lease.pool_slots for lease in stored.leases),
+        live=Map(live),
+        held=Map(held),
+        free=Ordered(
+            (held[name] - worker.slots, name) for name, worker in stored.workers.items() if not worker.suspended
+        ),
+    )
+
+
+def empty(kind: str, name: str) -> Aggregate:
+    """The aggregate before its first event."""
+    return cast(Aggregate, Dag(dag=name) if kind == "dag" else Pool(pool=name))

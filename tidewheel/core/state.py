@@ -1,0 +1,186 @@
+"""State: what events add up to. Two aggregates, ``Dag`` and ``Pool``; all of it immutable.
+
+A fold gives a new object that shares what did not change, so a batch that aborts costs nothing: the old object is still
+there. Maps are ``immutables.Map`` (under a microsecond a change to 100,000 entries), sorted queues ``core.ordered.Ordered``.
+
+Only what events say is kept. The indexes beside it (queue order, slots in use) hold nothing new: ``core.snapshot`` leaves
+them out and builds them again.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+from immutables import Map
+
+from tidewheel.core.commands import RunKind
+from tidewheel.core.graph import Definition, Tally
+from tidewheel.core.ordered import Ordered
+from tidewheel.core.transitions import LIVE, RunPhase, TaskPhase
+
+#: How many finished run ids a DAG remembers, oldest dropped first, so that a repeated request finds its run. Scheduled runs need
+#: no memory: the cursor has passed their slot.
+REMEMBERED_RUNS = 1_000
+
+
+class TaskState(msgspec.Struct, frozen=True):
+    """One task of one run."""
+
+    phase: TaskPhase = "scheduled"
+    attempt: int = 0
+    #: Attempts that failed by their own code, and attempts that were lost.
+    failures: int = 0
+    losses: int = 0
+    worker: str = ""
+    mail_partition: int = -1
+    #: The live lease's end.
+    expires_at: int = 0
+    started_at: int | None = None
+    #: When the back-off is over.
+    retry_at: int | None = None
+    output: str | None = None
+    cancel_requested: bool = False
+    #: Place among the DAG's tasks that wait for ``max_tasks``; None: not waiting there.
+    ready_order: int | None = None
+    upstreams: Tally = Tally()
+
+    @property
+    def live(self) -> bool:
+        """Whether the current attempt holds a lease."""
+        return self.phase in LIVE
+
+
+class RunState(msgspec.Struct, frozen=True):
+    """One run that has not ended. Tasks without an entry are ``scheduled`` and untouched."""
+
+    run_id: str
+    version: str
+    kind: RunKind
+    order: int
+    phase: RunPhase = "queued"
+    logical_date: int | None = None
+    interval_start: int | None = None
+    interval_end: int | None = None
+    inputs: str = "{}"
+    created_at: int = 0
+    cancel_requested: bool = False
+    #: Tasks that have not ended.
+    open_tasks: int = 0
+    tasks: Map[str, TaskState] = Map()
+
+    def task(self, task: str) -> TaskState:
+        """The state of a task that the run's definition has."""
+        return self.tasks.get(task, UNTOUCHED)
+
+
+UNTOUCHED = TaskState()
+
+#: Logical date (or creation), order of creation, run id: which run starts next.
+RunPlace: TypeAlias = tuple[int, int, str]
+#: Logical date, order of becoming ready, run id, task: which task is queued next.
+ReadyPlace: TypeAlias = tuple[int, int, str, str]
+
+
+class Dag(msgspec.Struct, frozen=True):
+    """One DAG: its definition, the schedule's cursor and its live runs."""
+
+    dag: str
+    seq: int = 0
+    version: str = ""
+    definitions: Map[str, Definition] = Map()
+    #: Live runs of each version.
+    runs_of: Map[str, int] = Map()
+    paused: bool = False
+    removed: bool = False
+    #: The last schedule slot that was answered, by a run or a recorded skip.
+    cursor: int | None = None
+    runs: Map[str, RunState] = Map()
+    #: Runs created so far; gives the next one its order.
+    created: int = 0
+    queued_runs: Ordered[RunPlace] = Ordered()
+    #: Tasks that became ready so far while ``max_tasks`` was reached.
+    held: int = 0
+    ready: Ordered[ReadyPlace] = Ordered()
+    #: Attempts queued, leased or running.
+    active_tasks: int = 0
+    #: Ended run ids with the order in which they ended, and the reverse.
+    finished: Map[str, int] = Map()
+    finished_order: Map[int, str] = Map()
+    ended: int = 0
+
+    @property
+    def definition(self) -> Definition:
+        """The current definition; KeyError if none was ever deployed."""
+        return self.definitions[self.version]
+
+    @property
+    def running_runs(self) -> int:
+        """Runs that count toward ``max_runs``."""
+        return len(self.runs) - len(self.queued_runs)
+
+
+#: dag, run_id, task, attempt
+SlotKey: TypeAlias = tuple[str, str, str, int]
+#: Minus priority, logical date, arrival, key: the order within one DAG's queue.
+QueuePlace: TypeAlias = tuple[int, int, int, SlotKey]
+#: Minus priority, live slots of the DAG, logical date, arrival, dag: the order among DAGs.
+HeadPlace: TypeAlias = tuple[int, int, int, int, str]
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """An attempt in the pool's queue."""
+
+    key: SlotKey
+    pool_slots: int
+    priority: int
+    logical_date: int
+    arrival: int
+
+    @property
+    def place(self) -> QueuePlace:
+        """Where it stands in its DAG's queue."""
+        return (-self.priority, self.logical_date, self.arrival, self.key)
+
+
+class SlotLease(msgspec.Struct, frozen=True):
+    """An attempt that holds slots."""
+
+    key: SlotKey
+    pool_slots: int
+    worker: str
+
+
+class PoolWorker(msgspec.Struct, frozen=True):
+    """A worker that serves the pool."""
+
+    slots: int
+    mail_partition: int
+    expires_at: int
+    suspended: bool = False
+    host: str = ""
+
+
+class Pool(msgspec.Struct, frozen=True):
+    """One pool: its workers, who waits and who holds slots. Its occupancy *is* the set of leases."""
+
+    pool: str
+    seq: int = 0
+    slots: int | None = None
+    description: str = ""
+    arrivals: int = 0
+    workers: Map[str, PoolWorker] = Map()
+    waiting: Map[SlotKey, Waiting] = Map()
+    leases: Map[SlotKey, SlotLease] = Map()
+    # Indexes over the above.
+    queues: Map[str, Ordered[QueuePlace]] = Map()
+    heads: Ordered[HeadPlace] = Ordered()
+    #: Slots in use: in all, of each DAG, on each worker.
+    used: int = 0
+    live: Map[str, int] = Map()
+    held: Map[str, int] = Map()
+    #: Workers that may be given something, emptiest first: minus free slots, worker.
+    free: Ordered[tuple[int, str]] = Ordered()
+
+
+Aggregate: TypeAlias = Dag | Pool

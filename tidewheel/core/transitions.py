@@ -1,0 +1,103 @@
+"""The legal life of a run and of a task, at a glance. A pair that is not in the table is a bug in ``decide`` and raises.
+
+::
+
+    scheduled ─► queued ─► leased ─► running ─► success
+        │           ▲         │         ├─────► failed        (also from leased: quick tasks report start and end in one)
+        │           │         └────┬────┴─────► cancelled
+        │           └── retrying ◄─┘
+        └─► skipped, upstream_failed, cancelled, failed (its ``if`` does not evaluate)
+
+A ``TaskFailed`` or ``LeaseExpired`` that carries ``retry_at`` leads to ``retrying`` instead of the state the table names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+from tidewheel.core import events as e
+
+TaskPhase: TypeAlias = Literal[
+    "scheduled",
+    "queued",
+    "leased",
+    "running",
+    "retrying",
+    "success",
+    "failed",
+    "skipped",
+    "upstream_failed",
+    "cancelled",
+]
+RunPhase: TypeAlias = Literal["queued", "running", "success", "failed", "cancelled"]
+
+#: A task in one of these has ended.
+TASK_ENDED: frozenset[TaskPhase] = frozenset({"success", "failed", "skipped", "upstream_failed", "cancelled"})
+#: An attempt in one of these holds a lease.
+LIVE: frozenset[TaskPhase] = frozenset({"leased", "running"})
+#: An attempt in one of these counts toward the DAG's ``max_tasks``.
+ACTIVE: frozenset[TaskPhase] = frozenset({"queued", "leased", "running"})
+
+TASK: Mapping[tuple[TaskPhase, type[e.Event]], TaskPhase] = {
+    ("scheduled", e.TaskReady): "scheduled",
+    ("scheduled", e.TaskQueued): "queued",
+    ("scheduled", e.TaskSkipped): "skipped",
+    ("scheduled", e.TaskUpstreamFailed): "upstream_failed",
+    ("scheduled", e.TaskFailed): "failed",
+    ("scheduled", e.TaskCancelled): "cancelled",
+    ("queued", e.TaskLeased): "leased",
+    ("queued", e.TaskFailed): "failed",
+    ("queued", e.TaskCancelled): "cancelled",
+    ("leased", e.TaskStarted): "running",
+    ("leased", e.TaskHeartbeat): "leased",
+    ("leased", e.TaskSucceeded): "success",
+    ("leased", e.TaskFailed): "failed",
+    ("leased", e.LeaseExpired): "failed",
+    ("leased", e.TaskCancelRequested): "leased",
+    ("leased", e.TaskCancelled): "cancelled",
+    ("running", e.TaskHeartbeat): "running",
+    ("running", e.TaskSucceeded): "success",
+    ("running", e.TaskFailed): "failed",
+    ("running", e.LeaseExpired): "failed",
+    ("running", e.TaskCancelRequested): "running",
+    ("running", e.TaskCancelled): "cancelled",
+    ("retrying", e.TaskReady): "scheduled",
+    ("retrying", e.TaskQueued): "queued",
+    ("retrying", e.TaskCancelled): "cancelled",
+}
+
+RUN: Mapping[tuple[RunPhase, type[e.Event]], RunPhase] = {
+    ("queued", e.RunStarted): "running",
+    ("queued", e.RunCancelRequested): "queued",
+    ("queued", e.RunCancelled): "cancelled",
+    ("running", e.RunCancelRequested): "running",
+    ("running", e.RunSucceeded): "success",
+    ("running", e.RunFailed): "failed",
+    ("running", e.RunCancelled): "cancelled",
+}
+
+
+class IllegalTransition(AssertionError):
+    """An event that the state does not allow: a bug in ``decide``, or a journal that is not ours."""
+
+
+def next_task_phase(phase: TaskPhase, event: e.TaskEvent) -> TaskPhase:
+    """The state of a task after ``event``."""
+    try:
+        after = TASK[phase, type(event)]
+    except KeyError:
+        raise IllegalTransition(
+            f"{type(event).__name__} of {event.dag}/{event.run_id}/{event.task} attempt {event.attempt}: the task is {phase}"
+        ) from None
+    if after == "failed" and getattr(event, "retry_at", None) is not None:
+        return "retrying"
+    return after
+
+
+def next_run_phase(phase: RunPhase, event: e.RunEvent) -> RunPhase:
+    """The state of a run after ``event``."""
+    try:
+        return RUN[phase, type(event)]
+    except KeyError:
+        raise IllegalTransition(f"{type(event).__name__} of {event.dag}/{event.run_id}: the run is {phase}") from None
