@@ -1,7 +1,7 @@
-"""Append the schemas that changed since they were last published to ``schemas/published.jsonl`` (see schemas/README.md).
+"""Append schemas that changed since they were last published to ``schemas/published.jsonl`` (see schemas/README.md).
 
-Run it when a message's ``.avsc`` has changed and its class with it. It never alters or removes a line: what was published
-once may lie in somebody's journal for ever.
+Run it when a message's ``.avsc`` has changed and its class with it. It never alters or removes a line: what was
+published once may lie in somebody's journal for ever.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def without_logical_types(node: object) -> object:
 
 
 def published_form(text: str) -> tuple[str, str]:
-    """The fingerprint (hex of the bytes in a record's header) and the parsing canonical form of a schema file's text."""
+    """The fingerprint (hex of the bytes in a record's header) and parsing canonical form of a schema file's text."""
     canonical = fastavro.schema.to_parsing_canonical_form(without_logical_types(json.loads(text)))
     return fastavro.schema.fingerprint(canonical, "CRC-64-AVRO"), canonical
 

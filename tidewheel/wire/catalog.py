@@ -1,15 +1,15 @@
 """Where schemas are found: every version of every message that was ever published, and the class each one is read into.
 
 ``schemas/published.jsonl`` has one line per published version, oldest first: its fingerprint (the 8 bytes of a record's
-header, in hex) and its parsing canonical form. The last line of a name is what is written today. The ``.avsc`` files beside it
-are the same contract for people, with docs and defaults; a change there has no effect until ``tools/publish_schemas.py``
-appends it, and the tests hold the two together. So nothing is parsed or hashed here, and one small file is read, when first asked.
+header, in hex) and its parsing canonical form. The last line of a name is what is written today. The ``.avsc``
+files beside it are the same contract for people, with docs and defaults; a change there has no effect until
+``tools/publish_schemas.py`` appends it, and the tests hold the two together. So nothing is parsed or hashed here, and
+one small file is read, when first asked.
 """
 
 from __future__ import annotations
 
 import functools
-from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Final, get_args
@@ -45,7 +45,7 @@ class Field(msgspec.Struct, frozen=True):
 
 
 class Version(msgspec.Struct, frozen=True):
-    """A published version of a message's schema; ``message`` is the class it is read into today, None if that is gone."""
+    """A published version of a message's schema; ``message`` is its class today, None if that is gone."""
 
     name: str
     fingerprint: bytes
@@ -71,7 +71,11 @@ class _RecordField(msgspec.Struct):
 def schema_folder() -> Traversable:
     """``schemas/`` of the checkout this package lies in, else the copy inside the installed package."""
     checkout = Path(__file__).resolve().parents[2] / "schemas"
-    return checkout if (checkout / "published.jsonl").is_file() else files("tidewheel") / "_schemas"
+    if (checkout / "published.jsonl").is_file():
+        return checkout
+    from importlib.resources import files  # 13 ms to import, for installed packages only
+
+    return files("tidewheel") / "_schemas"
 
 
 @functools.cache

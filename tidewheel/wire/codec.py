@@ -1,8 +1,8 @@
-"""Messages to bytes and back: Avro single-object encoding, schemas from ``schemas/`` by name, decoding that trusts nothing.
+"""Messages to bytes and back: Avro single-object encoding, schemas from ``schemas/``, decoding that trusts nothing.
 
-A record is the marker C3 01, the fingerprint of its schema version (8 bytes) and the fields. An event's record ends with
-``chain``, 8 bytes over the previous event's chain and all bytes of this record before it, so the journal can be proved from
-its bytes alone. Whatever the bytes are, decoding gives a valid message or raises ``DecodeError``.
+A record is the marker C3 01, the fingerprint of its schema version (8 bytes) and the fields. An event's record ends
+with ``chain``, 8 bytes over the previous event's chain and all bytes of this record before it, so the journal can be
+proved from its bytes alone. Whatever the bytes are, decoding gives a valid message or raises ``DecodeError``.
 """
 
 from __future__ import annotations

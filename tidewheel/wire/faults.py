@@ -4,10 +4,10 @@ from __future__ import annotations
 
 
 class DecodeError(Exception):
-    """Bytes that are no message of ours. ``code`` is for programs, ``reason`` for people: what, where, what would be right.
+    """Bytes that are no message of ours. ``code`` is for programs, ``reason`` for people: what, where, what is right.
 
     Codes: ``foreign`` (not our framing), ``unknown_schema``, ``unexpected`` (a message that has no business here),
-    ``truncated``, ``trailing``, ``oversized``, ``malformed`` (not Avro), ``invalid`` (Avro, but against a rule of the message).
+    ``truncated``, ``trailing``, ``oversized``, ``malformed`` (not Avro or JSON), ``invalid`` (against the message's rules).
     """
 
     def __init__(self, code: str, reason: str) -> None:

@@ -1,4 +1,5 @@
-"""Messages that travel beside commands, events and mail: log chunks, dead letters, snapshots, and public trigger records."""
+"""Messages that travel beside commands, events and mail: log chunks, dead letters, snapshots, and public trigger
+records."""
 
 from __future__ import annotations
 
@@ -48,9 +49,11 @@ class TriggerRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """The folded state of one aggregate after its event ``seq``, in parts of at most 48 KiB under keys ``kind/name/part``.
+    """The folded state of one aggregate after its event ``seq``, in parts of at most 48 KiB under keys
+    ``kind/name/part``.
 
-    Only a whole set of parts with one ``seq`` counts. A snapshot whose ``format`` is not the reader's is ignored, and the journal read from further back instead.
+    Only a whole set of parts with one ``seq`` counts. A snapshot whose ``format`` is not the reader's is ignored, and
+    the journal read from further back instead.
     """
 
     #: ``dag`` or ``pool``
@@ -66,7 +69,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Snapshots of every aggregate of the shard cover its journals up to here, so a recovery reads on from these offsets."""
+    """Snapshots of every aggregate of the shard cover its journals up to here, so a recovery reads on from these
+    offsets."""
 
     shard: int
     format: str

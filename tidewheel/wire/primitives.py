@@ -1,6 +1,8 @@
-"""Avro's numbers and strings, as ``wire.compiled`` needs them: fast for what is common, strict about what is not allowed.
+"""Avro's numbers and strings, as ``wire.compiled`` needs them: fast for the common, strict about what is not allowed.
 
-Readers of numbers take the position *after* the first byte, which the compiled code has looked at already.
+A number is cut into groups of 7 bits, the lowest first; every byte but the last has its top bit set. Readers take the
+position *after* the first byte, which the compiled code has looked at already. Most numbers are small or times of
+day (6 bytes); both have a short way here, and the tests hold all ways against fastavro.
 """
 
 from __future__ import annotations
@@ -9,41 +11,35 @@ from typing import Final, NoReturn
 
 from tidewheel.wire.faults import DecodeError
 
-#: Numbers up to here take at most two bytes, and nearly all lengths, attempts and counts are among them.
-SMALL_MAX: Final = 8191
+#: Two groups that more follow, by their 14 bits; and the one or two that end a number, likewise.
+_OPEN: Final = tuple(bytes((low & 127 | 128, low >> 7 | 128)) for low in range(1 << 14))
+_LAST: Final = tuple(bytes((low,)) if low < 128 else bytes((low & 127 | 128, low >> 7)) for low in range(1 << 14))
+#: Encoded forms of 0 … SMALL_MAX: nearly all lengths, attempts and counts.
+SMALL: Final = _LAST[::2]
+SMALL_MAX: Final = len(SMALL) - 1
 
-
-def _varint(unsigned: int) -> bytes:
-    out = bytearray()
-    while unsigned > 127:
-        out.append(unsigned & 127 | 128)
-        unsigned >>= 7
-    out.append(unsigned)
-    return bytes(out)
-
-
-#: Encoded forms of 0 … SMALL_MAX.
-SMALL: Final = tuple(_varint(number << 1) for number in range(SMALL_MAX + 1))
+#: Last four bytes of a six-byte number → what they add to it. In a time these change every 8 s, so few are ever needed.
+_tails: Final[dict[bytes, int]] = {}
+_TAILS_MAX: Final = 4096
 
 
 def int_bytes(number: int) -> bytes:
     """An Avro int, of 32 bits."""
     if not -0x8000_0000 <= number <= 0x7FFF_FFFF:
         raise OverflowError(f"{number} does not fit into 32 bits")
-    return _varint(number << 1 ^ number >> 31)
+    return _groups(number << 1 ^ number >> 31)
 
 
 def long_bytes(number: int) -> bytes:
     """An Avro long, of 64 bits."""
     if not -0x8000_0000_0000_0000 <= number <= 0x7FFF_FFFF_FFFF_FFFF:
         raise OverflowError(f"{number} does not fit into 64 bits")
-    return _varint(number << 1 ^ number >> 63)
+    return _groups(number << 1 ^ number >> 63)
 
 
 def string_bytes(text: str) -> bytes:
     """An Avro string, its length in front."""
-    raw = text.encode()
-    return long_bytes(len(raw)) + raw
+    return bytes_bytes(text.encode())
 
 
 def bytes_bytes(raw: bytes) -> bytes:
@@ -51,38 +47,66 @@ def bytes_bytes(raw: bytes) -> bytes:
     return long_bytes(len(raw)) + raw
 
 
+def _groups(unsigned: int) -> bytes:
+    if unsigned < 1 << 14:
+        return _LAST[unsigned]
+    if unsigned < 1 << 28:
+        return _OPEN[unsigned & 0x3FFF] + _LAST[unsigned >> 14]
+    return _OPEN[unsigned & 0x3FFF] + _OPEN[unsigned >> 14 & 0x3FFF] + _groups(unsigned >> 28)
+
+
 def read_long(data: bytes, position: int, first: int) -> tuple[int, int]:
     """The long whose first byte is ``first`` and whose others begin at ``position``; and where it ends."""
-    unsigned = first & 127
-    shift = 7
-    byte = first
-    while byte > 127:
-        byte = data[position]
-        position += 1
-        unsigned |= (byte & 127) << shift
+    second = data[position]
+    unsigned = first & 127 | (second & 127) << 7
+    if second > 127:
+        tail = _tails.get(data[position + 1 : position + 5])
+        if tail is None:
+            return _read_long_number(data, position, unsigned)
+        unsigned |= tail
+        position += 4
+    elif not second:
+        raise DecodeError("malformed", f"the number that ends before byte {position + 1} is not in its shortest form")
+    return unsigned >> 1 ^ -(unsigned & 1), position + 1
+
+
+def _read_long_number(data: bytes, position: int, unsigned: int) -> tuple[int, int]:
+    """A number of three groups or more, of which ``unsigned`` holds two; the second is at ``position``."""
+    end, shift, group = position + 1, 14, 128
+    while group > 127:
+        group = data[end]
+        end += 1
+        unsigned |= (group & 127) << shift
         shift += 7
-        if shift > 63 and (byte > 1 or shift > 70):
-            raise DecodeError("malformed", f"the number that ends at byte {position} is longer than 64 bits")
-    if not byte and shift > 7:
-        raise DecodeError("malformed", f"the number that ends at byte {position} is not in its shortest form")
-    return unsigned >> 1 ^ -(unsigned & 1), position
+        if shift > 63 and (group > 1 or shift > 70):
+            raise DecodeError("malformed", f"the number that holds byte {end - 1} is longer than 64 bits")
+    if not group:
+        raise DecodeError("malformed", f"the number that ends before byte {end} is not in its shortest form")
+    if end == position + 5:
+        if len(_tails) >= _TAILS_MAX:
+            _tails.clear()
+        _tails[data[position + 1 : end]] = unsigned >> 14 << 14
+    return unsigned >> 1 ^ -(unsigned & 1), end
 
 
 def read_int(data: bytes, position: int, first: int) -> tuple[int, int]:
     """Like ``read_long``, for 32 bits."""
     number, position = read_long(data, position, first)
     if not -0x8000_0000 <= number <= 0x7FFF_FFFF:
-        raise DecodeError("malformed", f"the number that ends at byte {position} is longer than 32 bits")
+        raise DecodeError("malformed", f"the number that ends before byte {position} is longer than 32 bits")
     return number, position
 
 
 def read_size(data: bytes, position: int, first: int) -> tuple[int, int]:
-    """Where a string or bytes value begins and where it ends; no byte of it is touched before it is known to be there."""
-    size, position = read_long(data, position, first)
+    """Where a string or bytes value begins and where it ends; none of it is touched before it is known to be there."""
+    size, position = (first >> 1 ^ -(first & 1), position) if first < 128 else read_long(data, position, first)
     if size < 0:
-        raise DecodeError("malformed", f"the length that ends at byte {position} is negative")
+        raise DecodeError("malformed", f"the length that ends before byte {position} is negative")
     if position + size > len(data):
-        raise DecodeError("truncated", f"{size} bytes announced at byte {position}, {len(data) - position} are there")
+        missing = position + size - len(data)
+        raise DecodeError(
+            "truncated", f"{size} bytes are announced from byte {position} on, {missing} of them are missing"
+        )
     return position, position + size
 
 

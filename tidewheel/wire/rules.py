@@ -1,7 +1,7 @@
-"""What a value must be beyond its type: sizes, closed lists of words, and ids of what comes from outside the shard owners.
+"""What a value must be beyond its type: sizes, closed lists of words, and ids of what comes from outside shard owners.
 
-Events and mail are written by shard owners out of what passed these rules once; so ids are checked in commands, triggers and
-log chunks only. Names here without an underscore are what the code of ``wire.compiled`` calls.
+Events and mail are written by shard owners out of what passed these rules once; so ids are checked in commands,
+triggers and log chunks only. Names here without an underscore are what the code of ``wire.compiled`` calls.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Final, NoReturn
 
 from tidewheel.wire.faults import DecodeError, EncodeError
 
-#: Kafka takes batches up to 1 MiB (``max.message.bytes``) *after* compression, so what arrives may be far larger. Whatever a
-#: message holds by our own limits (an output of 64 KiB, a definition) is well below.
+#: Kafka takes batches up to 1 MiB (``max.message.bytes``) *after* compression, so what arrives may be far larger. What
+#: a message holds by our own limits (an output of 64 KiB, a definition) is well below.
 VALUE_BYTES_MAX: Final = 1 << 20
 #: A dead letter holds any record that Kafka let pass, and its own fields.
 DEAD_LETTER_BYTES_MAX: Final = 2 << 20
@@ -54,7 +54,7 @@ def check_id(field: str, value: str) -> None:
     if not _ID.fullmatch(value) or (index >= 0 and field != "task"):
         raise DecodeError(
             "invalid",
-            f"{field} {value!r} is no id: ids begin with a small letter (a-z), then small letters, digits and underscores",
+            f"{field} {value!r} is no id: an id is a small letter (a-z), then small letters, digits and underscores",
         )
     if len(KNOWN_IDS) >= _KNOWN_IDS_MAX:
         KNOWN_IDS.clear()
