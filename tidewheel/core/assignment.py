@@ -1,7 +1,7 @@
 """What a worker is given to run: an action with every expression evaluated and only secrets left to resolve.
 
-A ``Text`` is a sequence of literal strings and ``Secret`` names, joined on the worker. Secrets are structure, never text, so a
-value that merely looks like ``${{ secrets.x }}`` stays the text it is.
+A ``Text`` is a sequence of literal strings and ``Secret`` names, joined on the worker. Secrets are structure, never
+text, so a value that merely looks like ``${{ secrets.x }}`` stays the text it is.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Commands: what is asked of an aggregate. A command may be refused; it is not a fact.
 
 Commands for a ``Dag`` carry ``dag``, commands for a ``Pool`` carry ``pool``; that name is the record's key on the
-``commands`` topic. Times are milliseconds since the epoch, durations milliseconds, ``inputs``/``output``/``definition`` JSON text.
-The classes under "Timers" never travel: the shard loop makes them when an instant named by ``core.deadlines`` has come.
-Each travelling command has its schema in ``schemas/commands/``.
+``commands`` topic. Times are milliseconds since the epoch, durations milliseconds,
+``inputs``/``output``/``definition`` JSON text. The classes under "Timers" never travel: the shard loop makes them
+when an instant named by ``core.deadlines`` has come. Each travelling command has its schema in ``schemas/commands/``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Request(Command, frozen=True, kw_only=True):
-    """A command somebody may wait for: the reply goes to partition ``reply_partition`` of ``mail``, marked ``request_id``.
+    """A command somebody may wait for: the reply goes to partition ``reply_partition`` of ``mail``, marked
+    ``request_id``.
 
     An empty ``request_id`` asks for no reply. ``receiver`` names the waiting process on that partition.
     """
@@ -86,7 +87,8 @@ class CancelRun(Request, frozen=True, kw_only=True):
 
 
 class GrantSlot(Command, frozen=True, kw_only=True):
-    """A pool's offer of a slot on ``worker``; the Dag leases the attempt if it is still wanted, else gives the slot back."""
+    """A pool's offer of a slot on ``worker``; the Dag leases the attempt if it is still wanted, else gives the slot
+    back."""
 
     dag: str
     run_id: str

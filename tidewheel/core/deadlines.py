@@ -1,7 +1,7 @@
 """The instants at which somebody must wake up: each is a pair of a time and the timer command to decide then.
 
-The shell keeps them in a heap and never removes one: a timer that comes up is asked (``due_at``) whether its subject still stands and
-until when. So a renewed lease costs nothing here, and what ended its subject has ended its timer.
+The shell keeps them in a heap and never removes one: a timer that comes up is asked (``due_at``) whether its subject
+still stands and until when. So a renewed lease costs nothing here, and what ended its subject has ended its timer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,15 @@ from tidewheel.core.state import Aggregate, Dag, Pool
 Timer: TypeAlias = c.FireSchedule | c.ExpireLease | c.RetryTask | c.ExpireWorker
 
 #: How many queued runs hold the schedule back; see ``Rules.backlog_runs``.
-_SCHEDULE_EVENTS = (e.DagDeployed, e.DagUnpaused, e.SlotsSkipped, e.RunSucceeded, e.RunFailed, e.RunCancelled, e.RunStarted)
+_SCHEDULE_EVENTS = (
+    e.DagDeployed,
+    e.DagUnpaused,
+    e.SlotsSkipped,
+    e.RunSucceeded,
+    e.RunFailed,
+    e.RunCancelled,
+    e.RunStarted,
+)
 
 
 def due_at(state: Aggregate, timer: Timer, backlog_runs: int) -> int | None:

@@ -1,9 +1,10 @@
 """Events: facts on the journal, and nothing else.
 
-Every event of a ``Dag`` carries ``dag`` and lies on the ``events`` topic; every event of a ``Pool`` carries ``pool`` and lies
-on ``pool-events``. ``at`` is the decider's clock in milliseconds since the epoch, ``actor`` who caused it. Where it stands in
-the journal (``seq, shard_seq, writer, cause, chain``) is added by ``runtime.shard`` when it is written and comes back as
-``Recorded``. Each event has its schema in ``schemas/events/``; a shipped event's meaning never changes.
+Every event of a ``Dag`` carries ``dag`` and lies on the ``events`` topic; every event of a ``Pool`` carries ``pool``
+and lies on ``pool-events``. ``at`` is the decider's clock in milliseconds since the epoch, ``actor`` who caused it.
+Where it stands in the journal (``seq, shard_seq, writer, cause, chain``) is added by ``runtime.shard`` when it is
+written and comes back as ``Recorded``. Each event has its schema in ``schemas/events/``; a shipped event's meaning
+never changes.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ class DagPaused(DagEvent, frozen=True, kw_only=True):
 
 
 class DagUnpaused(DagEvent, frozen=True, kw_only=True):
-    """The DAG goes on; the catch-up policy judged the slots that passed (``SlotsSkipped`` follows for those dropped)."""
+    """The DAG goes on; the catch-up policy judged the slots that passed (``SlotsSkipped`` follows for those
+    dropped)."""
 
     reason: str = ""
 
@@ -188,7 +190,10 @@ class TaskFailed(TaskEvent, frozen=True, kw_only=True):
 
 
 class LeaseExpired(TaskEvent, frozen=True, kw_only=True):
-    """The worker fell silent: the attempt is lost, by the budget ``infra_retries``. ``retry_at`` as in ``TaskFailed``."""
+    """The worker fell silent: the attempt is lost, by the budget ``infra_retries``.
+
+    ``retry_at`` as in ``TaskFailed``.
+    """
 
     worker: str
     message: str
@@ -322,7 +327,8 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     shard_seq: int
     #: The owner's term: grows by at least one with each change of owner.
     writer: int
-    #: The input it answers: ``topic/partition/offset``, ``timer``, or ``allocation`` of slots to whom the batch left waiting.
+    #: The input it answers: ``topic/partition/offset``, ``timer``, or ``allocation`` of slots to whom the batch left
+    #: waiting.
     cause: str
     #: 8 bytes over the previous event's chain and this event's bytes.
     chain: bytes

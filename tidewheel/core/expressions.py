@@ -15,7 +15,10 @@ class ExpressionError(Exception):
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
-    """The names an expression sees. ``task(id)`` gives ``{"state", "output"}`` and is asked only for tasks it mentions."""
+    """The names an expression sees.
+
+    ``task(id)`` gives ``{"state", "output"}`` and is asked only for tasks it mentions.
+    """
 
     inputs: Mapping[str, Any]
     #: id, kind, logical_date, interval {start, end} (RFC 3339 text or None), attempt
@@ -31,7 +34,10 @@ class Evaluator(Protocol):
         """Evaluate CEL ``source`` (without ``${{ }}``), which must give a boolean."""
 
     def render(self, value: Any, scope: Scope) -> Any:
-        """Evaluate every ``${{ }}`` in a JSON value. A string that is one whole expression keeps the expression's type."""
+        """Evaluate every ``${{ }}`` in a JSON value.
+
+        A string that is one whole expression keeps the expression's type.
+        """
 
     def render_text(self, value: str, scope: Scope) -> Text:
         """Evaluate to text; ``${{ secrets.NAME }}`` becomes a ``Secret``. Non-strings render as their JSON text."""

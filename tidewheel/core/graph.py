@@ -1,7 +1,7 @@
 """Readiness: what a trigger rule says of a task, given how its upstreams ended.
 
-The verdict depends on the upstreams' states only, never on the order in which they came: a rule speaks early only where no later
-state could change the answer.
+The verdict depends on the upstreams' states only, never on the order in which they came: a rule speaks early only
+where no later state could change the answer.
 """
 
 from __future__ import annotations
@@ -120,7 +120,9 @@ def define(version: str, source: str) -> Definition:
     for task in workflow.tasks:
         for upstream in task.needs:
             if upstream not in children:
-                raise msgspec.ValidationError(f"task '{task.id}' needs '{upstream}', which is no task of '{workflow.id}'")
+                raise msgspec.ValidationError(
+                    f"task '{task.id}' needs '{upstream}', which is no task of '{workflow.id}'"
+                )
             children[upstream].append(task.id)
     return Definition(
         version=version,

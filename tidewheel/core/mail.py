@@ -20,7 +20,10 @@ class Mail(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AssignTask(Mail, frozen=True, kw_only=True):
-    """A lease: run ``action`` (JSON text of ``core.assignment.ActionSpec``). A worker drops an attempt it already has."""
+    """A lease: run ``action`` (JSON text of ``core.assignment.ActionSpec``).
+
+    A worker drops an attempt it already has.
+    """
 
     dag: str
     run_id: str
@@ -74,7 +77,10 @@ class WorkerUnknown(Mail, frozen=True, kw_only=True):
 
 
 class Reply(Mail, frozen=True, kw_only=True):
-    """The answer to a request. ``position`` (``topic/partition/shard_seq``) is what a reader waits for to see the effect."""
+    """The answer to a request.
+
+    ``position`` (``topic/partition/shard_seq``) is what a reader waits for to see the effect.
+    """
 
     request_id: str
     ok: bool

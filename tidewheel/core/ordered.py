@@ -1,7 +1,7 @@
 """A persistent sorted sequence: adding and removing give a new sequence and leave the old one as it was.
 
-Kept in blocks of at most ``BLOCK`` items, so one change copies one block and the row of blocks: O(log n) comparisons, and under ten
-microseconds to a million items. ``immutables.Map`` has no order, hence this.
+Kept in blocks of at most ``BLOCK`` items, so one change copies one block and the row of blocks: O(log n) comparisons,
+and under ten microseconds to a million items. ``immutables.Map`` has no order, hence this.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T", bound=Any)
 
-#: Twice the square root of the largest queue expected (a million), so that a block and the row cost about the same to copy.
+#: Twice the square root of the largest queue expected (a million), so that a block and the row cost about the same to
+#: copy.
 BLOCK = 512
 
 

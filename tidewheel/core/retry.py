@@ -26,7 +26,8 @@ def budget_of(kind: FailureKind) -> Literal["retries", "infra_retries", "none"]:
 def delay_ms(retry: Retry, failures: int, identity: str) -> int:
     """The wait before the next attempt after ``failures`` (from 1) failed ones, in milliseconds.
 
-    ``min(max_delay, delay · 2^(k-1))`` (linear: ``delay · k``), then ±25 % derived from ``identity`` so that a replay agrees.
+    ``min(max_delay, delay · 2^(k-1))`` (linear: ``delay · k``), then ±25 % derived from ``identity`` so that a replay
+    agrees.
     """
     if retry.delay_ms <= 0:
         return 0
@@ -50,8 +51,9 @@ def retry_at(
 ) -> int | None:
     """When the next attempt is due after a failure, or None if there is none.
 
-    ``failures`` and ``losses`` count this one. An infrastructure loss is tried again at once; so that a node which kills everything it is
-    given does not burn the budget in a second, from the second loss on it waits as a failure would.
+    ``failures`` and ``losses`` count this one. An infrastructure loss is tried again at once; so that a node which
+    kills everything it is given does not burn the budget in a second, from the second loss on it waits as a failure
+    would.
     """
     budget = budget_of(kind)
     if budget == "infra_retries":

@@ -1,4 +1,5 @@
-"""What deciding needs beside state, command and time: the evaluator of expressions, and the terms that scheduler and workers live by."""
+"""What deciding needs beside state, command and time: the evaluator of expressions, and the terms that scheduler and
+workers live by."""
 
 from __future__ import annotations
 
@@ -11,12 +12,17 @@ OUTPUT_BYTES_MAX = 65_536
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """The same for every aggregate a process owns. What was decided by them is in the events, so they may differ between versions."""
+    """The same for every aggregate a process owns.
+
+    What was decided by them is in the events, so they may differ between versions.
+    """
 
     evaluator: Evaluator
     #: A lease's length. The worker beats every third of it: two beats may be lost.
     lease_ms: int = 30_000
-    #: How long a worker is on a pool's list without renewing. Twice the lease: an idle worker costs one event per half term.
+    #: How long a worker is on a pool's list without renewing. Twice the lease: an idle worker costs one event per
+    #: half term.
     worker_term_ms: int = 60_000
-    #: Runs of one DAG that may wait for ``max_runs`` before its schedule holds back further slots: keeps a ten-year backlog bounded.
+    #: Runs of one DAG that may wait for ``max_runs`` before its schedule holds back further slots: keeps a ten-year
+    #: backlog bounded.
     backlog_runs: int = 100

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from immutables import Map
@@ -62,7 +62,8 @@ def _shape() -> str:
     return hashlib.blake2b("; ".join(parts).encode(), digest_size=8).hexdigest()
 
 
-#: Changes by itself with the shape of what is stored: a snapshot of another format is ignored and the journal folded instead.
+#: Changes by itself with the shape of what is stored: a snapshot of another format is ignored and the journal folded
+#: instead.
 FORMAT = _shape()
 
 
@@ -115,7 +116,10 @@ def encode_snapshot(state: Aggregate) -> bytes:
 
 
 def decode_snapshot(kind: str, data: bytes) -> Aggregate:
-    """The aggregate (``kind``: ``dag`` or ``pool``). Raises ``msgspec.DecodeError`` if the bytes are none of this format."""
+    """The aggregate (``kind``: ``dag`` or ``pool``).
+
+    Raises ``msgspec.DecodeError`` if the bytes are none of this format.
+    """
     if kind == "dag":
         return _dag(_dag_decoder.decode(data))
     return _pool(_pool_decoder.decode(data))
@@ -181,4 +185,4 @@ def _pool(stored: _StoredPool) -> Pool:
 
 def empty(kind: str, name: str) -> Aggregate:
     """The aggregate before its first event."""
-    return cast(Aggregate, Dag(dag=name) if kind == "dag" else Pool(pool=name))
+    return Dag(dag=name) if kind == "dag" else Pool(pool=name)

@@ -1,10 +1,11 @@
 """State: what events add up to. Two aggregates, ``Dag`` and ``Pool``; all of it immutable.
 
 A fold gives a new object that shares what did not change, so a batch that aborts costs nothing: the old object is still
-there. Maps are ``immutables.Map`` (under a microsecond a change to 100,000 entries), sorted queues ``core.ordered.Ordered``.
+there. Maps are ``immutables.Map`` (under a microsecond a change to 100,000 entries), sorted queues
+``core.ordered.Ordered``.
 
-Only what events say is kept. The indexes beside it (queue order, slots in use) hold nothing new: ``core.snapshot`` leaves
-them out and builds them again.
+Only what events say is kept. The indexes beside it (queue order, slots in use) hold nothing new: ``core.snapshot``
+leaves them out and builds them again.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from tidewheel.core.graph import Definition, Tally
 from tidewheel.core.ordered import Ordered
 from tidewheel.core.transitions import LIVE, RunPhase, TaskPhase
 
-#: How many finished run ids a DAG remembers, oldest dropped first, so that a repeated request finds its run. Scheduled runs need
-#: no memory: the cursor has passed their slot.
+#: How many finished run ids a DAG remembers, oldest dropped first, so that a repeated request finds its run.
+#: Scheduled runs need no memory: the cursor has passed their slot.
 REMEMBERED_RUNS = 1_000
 
 

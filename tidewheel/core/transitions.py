@@ -1,14 +1,15 @@
-"""The legal life of a run and of a task, at a glance. A pair that is not in the table is a bug in ``decide`` and raises.
+"""The legal life of a run and of a task, at a glance. A pair that is not in the table is a bug in ``decide`` and
+raises.
 
 ::
 
     scheduled ─► queued ─► leased ─► running ─► success
-        │           ▲         │         ├─────► failed        (also from leased: quick tasks report start and end in one)
-        │           │         └────┬────┴─────► cancelled
-        │           └── retrying ◄─┘
-        └─► skipped, upstream_failed, cancelled, failed (its ``if`` does not evaluate)
+        │           ▲         │         ├─────► failed        (also from leased: quick tasks report start and end in
+        one) │           │         └────┬────┴─────► cancelled │           └── retrying ◄─┘ └─► skipped,
+        upstream_failed, cancelled, failed (its ``if`` does not evaluate)
 
-A ``TaskFailed`` or ``LeaseExpired`` that carries ``retry_at`` leads to ``retrying`` instead of the state the table names.
+A ``TaskFailed`` or ``LeaseExpired`` that carries ``retry_at`` leads to ``retrying`` instead of the state the table
+names.
 """
 
 from __future__ import annotations
@@ -87,9 +88,8 @@ def next_task_phase(phase: TaskPhase, event: e.TaskEvent) -> TaskPhase:
     try:
         after = TASK[phase, type(event)]
     except KeyError:
-        raise IllegalTransition(
-            f"{type(event).__name__} of {event.dag}/{event.run_id}/{event.task} attempt {event.attempt}: the task is {phase}"
-        ) from None
+        subject = f"{event.dag}/{event.run_id}/{event.task} attempt {event.attempt}"
+        raise IllegalTransition(f"{type(event).__name__} of {subject}: the task is {phase}") from None
     if after == "failed" and getattr(event, "retry_at", None) is not None:
         return "retrying"
     return after

@@ -35,7 +35,7 @@ class _Plain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     """Frozen, keyword-only, defaults left out of the canonical form."""
 
 
-class Schedule(_Plain):
+class Schedule(_Plain, frozen=True):
     """When a DAG runs by itself: exactly one of ``cron`` and ``every_ms`` is set."""
 
     cron: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class Schedule(_Plain):
     misfire_grace_ms: int = 3_600_000
 
 
-class Input(_Plain):
+class Input(_Plain, frozen=True):
     """A typed run parameter. ``required`` is false when a default (which may be null or an expression) was written."""
 
     type: InputType
@@ -60,7 +60,7 @@ class Input(_Plain):
     enum: tuple[Any, ...] = ()
 
 
-class Retry(_Plain):
+class Retry(_Plain, frozen=True):
     """How often and how soon a failed attempt is tried again."""
 
     max: int = 0
@@ -72,20 +72,21 @@ class Retry(_Plain):
     only_on_exit_codes: tuple[int, ...] = ()
 
 
-class Run(_Plain, tag_field="type", tag="run"):
+class Run(_Plain, frozen=True, tag_field="type", tag="run"):
     """A shell command, run by ``/bin/sh -c`` in its own process group. Never templated; values come by environment."""
 
     command: str
 
 
-class Python(_Plain, tag_field="type", tag="python"):
-    """An importable callable ``module:name``, called with ``with_`` as keyword arguments; its return value is the output."""
+class Python(_Plain, frozen=True, tag_field="type", tag="python"):
+    """An importable callable ``module:name``, called with ``with_`` as keyword arguments; its return value is the
+    output."""
 
     callable: str
     with_: dict[str, Any] = msgspec.field(default_factory=dict, name="with")
 
 
-class Http(_Plain, tag_field="type", tag="http"):
+class Http(_Plain, frozen=True, tag_field="type", tag="http"):
     """One HTTP request; the output is ``{"status", "headers", "json" | "text"}``. A status outside ``expect`` fails."""
 
     url: str
@@ -100,7 +101,7 @@ class Http(_Plain, tag_field="type", tag="http"):
 Action = Run | Python | Http
 
 
-class Task(_Plain):
+class Task(_Plain, frozen=True):
     """One node of a workflow, with the workflow's ``defaults`` already merged in."""
 
     id: str
@@ -119,14 +120,14 @@ class Task(_Plain):
     pool_slots: int = 1
 
 
-class Concurrency(_Plain):
+class Concurrency(_Plain, frozen=True):
     """Limits of one DAG over all its runs; None sets no bound."""
 
     max_runs: int = 16
     max_tasks: int | None = None
 
 
-class Workflow(_Plain):
+class Workflow(_Plain, frozen=True):
     """One DAG's definition. Tasks keep the order of the file."""
 
     id: str

@@ -1,4 +1,5 @@
-"""The decisions: ``decide(state, command, now, rules)`` says what a command comes to. It changes nothing, does no I/O, reads no clock.
+"""The decisions: ``decide(state, command, now, rules)`` says what a command comes to. It changes nothing, does no
+I/O, reads no clock.
 
 A file per noun, a function per command; this is their register.
 """

@@ -115,9 +115,7 @@ def _create_owed(d: Decision[Dag], *, resumed: bool) -> None:
     owed = due(schedule, d.state.dag, d.state.cursor, d.now, resumed=resumed)
     if owed.skipped is not None:
         first, last, count = owed.skipped
-        d.record(
-            e.SlotsSkipped(dag=d.state.dag, at=d.now, first=first, last=last, count=count, reason=owed.reason)
-        )
+        d.record(e.SlotsSkipped(dag=d.state.dag, at=d.now, first=first, last=last, count=count, reason=owed.reason))
     for slot in owed.run:
         if len(d.state.queued_runs) >= d.rules.backlog_runs:
             return

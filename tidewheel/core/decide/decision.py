@@ -29,9 +29,11 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decision(Generic[A]):
-    """Collects events, commands for other aggregates and mail; folds each event at once, so that what follows sees its effect.
+    """Collects events, commands for other aggregates and mail; folds each event at once, so that what follows sees
+    its effect.
 
-    The state it was made from stays as it was. The order of commands matters: what joins a queue stands before what frees slots.
+    The state it was made from stays as it was. The order of commands matters: what joins a queue stands before what
+    frees slots.
     """
 
     __slots__ = ("answer", "commands", "events", "mail", "now", "rules", "state")

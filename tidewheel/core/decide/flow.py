@@ -1,6 +1,7 @@
 """How a run moves on: which tasks become ready when it starts or when one of them ends, and when it has ended itself.
 
-Every decision that ends a task comes through ``advance``; the loop there is a worklist, because a chain of skips may be ten thousand long.
+Every decision that ends a task comes through ``advance``; the loop there is a worklist, because a chain of skips may
+be ten thousand long.
 """
 
 from __future__ import annotations
@@ -54,7 +55,13 @@ def _decide_readiness(d: Decision[Dag], run: RunState, task: Task) -> bool:
     if state.phase != "scheduled" or state.ready_order is not None:
         return False
     verdict = judge(task.trigger_rule, state.upstreams, len(task.needs))
-    place: dict[str, Any] = {"dag": d.state.dag, "run_id": run.run_id, "task": task.id, "attempt": state.attempt, "at": d.now}
+    place: dict[str, Any] = {
+        "dag": d.state.dag,
+        "run_id": run.run_id,
+        "task": task.id,
+        "attempt": state.attempt,
+        "at": d.now,
+    }
     if verdict == "wait":
         return False
     if verdict == "skip":

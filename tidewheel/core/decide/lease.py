@@ -1,4 +1,7 @@
-"""Granting, refusing and expiring leases. The DAG has the last word: a slot for an attempt nobody wants any more goes back."""
+"""Granting, refusing and expiring leases.
+
+The DAG has the last word: a slot for an attempt nobody wants any more goes back.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +129,8 @@ def decide_expire_lease(d: Decision[Dag], command: c.ExpireLease) -> None:
 
 
 def resend_leases(state: Dag, rules: Rules) -> list[AssignTask]:
-    """The leases that no worker has reported started, for a new owner to send again: their mail may never have gone out."""
+    """The leases that no worker has reported started, for a new owner to send again: their mail may never have gone
+    out."""
     again = []
     for run in state.runs.values():
         for name, task in run.tasks.items():

@@ -1,7 +1,7 @@
 """Deciding for a pool: who serves it, and who goes next.
 
-The order is priority, then fair among DAGs (fewest slots in use first), then logical date, then arrival. An attempt that is
-wider than what is free keeps its turn: what frees up is kept for it, so it cannot starve.
+The order is priority, then fair among DAGs (fewest slots in use first), then logical date, then arrival. An attempt
+that is wider than what is free keeps its turn: what frees up is kept for it, so it cannot starve.
 """
 
 from __future__ import annotations
@@ -85,9 +85,7 @@ def decide_leave_pool(d: Decision[Pool], command: c.LeavePool) -> None:
     """Give it nothing more."""
     if command.worker in d.state.workers:
         d.record(
-            e.WorkerLeft(
-                pool=command.pool, at=d.now, actor=command.actor, worker=command.worker, reason=command.reason
-            )
+            e.WorkerLeft(pool=command.pool, at=d.now, actor=command.actor, worker=command.worker, reason=command.reason)
         )
 
 
@@ -179,9 +177,7 @@ def _could_ever_fit(state: Pool, item: Waiting) -> bool:
 def _grant(d: Decision[Pool], item: Waiting, worker: str) -> None:
     dag, run_id, task, attempt = item.key
     d.record(
-        e.SlotGranted(
-            pool=d.state.pool, at=d.now, dag=dag, run_id=run_id, task=task, attempt=attempt, worker=worker
-        )
+        e.SlotGranted(pool=d.state.pool, at=d.now, dag=dag, run_id=run_id, task=task, attempt=attempt, worker=worker)
     )
     d.ask(
         c.GrantSlot(
@@ -200,10 +196,6 @@ def _refuse(d: Decision[Pool], item: Waiting, slots: int) -> None:
     dag, run_id, task, attempt = item.key
     reason = f"it takes {item.pool_slots} slots, and pool '{d.state.pool}' has {slots}"
     d.record(
-        e.SlotRefused(
-            pool=d.state.pool, at=d.now, dag=dag, run_id=run_id, task=task, attempt=attempt, reason=reason
-        )
+        e.SlotRefused(pool=d.state.pool, at=d.now, dag=dag, run_id=run_id, task=task, attempt=attempt, reason=reason)
     )
-    d.ask(
-        c.RefuseSlot(dag=dag, run_id=run_id, task=task, attempt=attempt, pool=d.state.pool, reason=reason)
-    )
+    d.ask(c.RefuseSlot(dag=dag, run_id=run_id, task=task, attempt=attempt, pool=d.state.pool, reason=reason))

@@ -54,7 +54,8 @@ def decide_start_run(d: Decision[Dag], command: c.StartRun) -> None:
 
 
 def _is_past_slot(state: Dag, run_id: str) -> bool:
-    """Whether the id is that of a scheduled run of a slot the cursor has passed: those are not remembered one by one."""
+    """Whether the id is that of a scheduled run of a slot the cursor has passed: those are not remembered one by
+    one."""
     prefix = "scheduled__"
     if not run_id.startswith(prefix) or state.cursor is None:
         return False
@@ -126,9 +127,7 @@ def decide_cancel_run(d: Decision[Dag], command: c.CancelRun) -> None:
     if run.cancel_requested:
         return
     d.record(
-        e.RunCancelRequested(
-            dag=command.dag, run_id=run.run_id, at=d.now, actor=command.actor, reason=command.reason
-        )
+        e.RunCancelRequested(dag=command.dag, run_id=run.run_id, at=d.now, actor=command.actor, reason=command.reason)
     )
     for name in d.state.definitions[run.version].tasks:
         _cancel_task(d, command, name)

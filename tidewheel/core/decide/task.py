@@ -1,5 +1,5 @@
-"""Reports about an attempt, and its retry. The attempt number is the fencing token: a report of any but the current, leased attempt
-is refused, recorded as refused, and the worker told to stop."""
+"""Reports about an attempt, and its retry. The attempt number is the fencing token: a report of any but the current,
+leased attempt is refused, recorded as refused, and the worker told to stop."""
 
 from __future__ import annotations
 
@@ -116,7 +116,8 @@ def _output_fault(output: str | None) -> str | None:
         return None
     size = len(output.encode())
     if size > OUTPUT_BYTES_MAX:
-        return f"the output has {size:,} bytes; at most {OUTPUT_BYTES_MAX:,} travel in an event: store it and return where it is"
+        limit = f"at most {OUTPUT_BYTES_MAX:,} travel in an event"
+        return f"the output has {size:,} bytes; {limit}: store it and return where it is"
     try:
         msgspec.json.decode(output)
     except (msgspec.DecodeError, RecursionError) as error:

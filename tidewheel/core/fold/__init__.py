@@ -1,7 +1,7 @@
 """The fold: ``fold(state, event)`` gives the next state. It never decides, reads no clock and does no I/O.
 
-A file per noun, a function per event; this is their register. A shipped event's fold is never edited: a new shape is upcast at the wire,
-a new meaning is a new event.
+A file per noun, a function per event; this is their register. A shipped event's fold is never edited: a new shape is
+upcast at the wire, a new meaning is a new event.
 """
 
 from collections.abc import Callable, Mapping
@@ -82,6 +82,9 @@ FOLDS: Mapping[type[e.Event], Callable[[Any, Any], Any]] = {
 
 
 def fold(state: A, event: e.Event) -> A:
-    """The state after ``event``. Raises ``IllegalTransition``, ``KeyError`` or ``AssertionError`` if it can not follow."""
+    """The state after ``event``.
+
+    Raises ``IllegalTransition``, ``KeyError`` or ``AssertionError`` if it can not follow.
+    """
     folded: A = FOLDS[type(event)](state, event)
     return folded

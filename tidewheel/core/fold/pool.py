@@ -63,9 +63,7 @@ def fold_task_enqueued(state: Pool, event: e.TaskEnqueued) -> Pool:
         logical_date=event.logical_date,
         arrival=state.arrivals,
     )
-    joined = replace(
-        state, seq=state.seq + 1, arrivals=state.arrivals + 1, waiting=state.waiting.set(item.key, item)
-    )
+    joined = replace(state, seq=state.seq + 1, arrivals=state.arrivals + 1, waiting=state.waiting.set(item.key, item))
     queue = state.queues.get(event.dag, _NO_QUEUE).add(item.place)
     return _requeued(joined, event.dag, queue, state.live.get(event.dag, 0))
 

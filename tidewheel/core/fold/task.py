@@ -20,9 +20,7 @@ def fold_task_ready(state: Dag, event: e.TaskReady) -> Dag:
     run = state.runs[event.run_id]
     task = run.task(event.task)
     held = replace(task, phase=next_task_phase(task.phase, event), ready_order=state.held, retry_at=None)
-    waiting = replace(
-        state, held=state.held + 1, ready=state.ready.add(ready_place(run, event.task, state.held))
-    )
+    waiting = replace(state, held=state.held + 1, ready=state.ready.add(ready_place(run, event.task, state.held)))
     return _with_task(waiting, run, event, task, held)
 
 

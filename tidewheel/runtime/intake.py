@@ -1,0 +1,39 @@
+"""From input records to commands: decoding what anybody may have written, and sending on what lies on the wrong
+shard."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from tidewheel.core import commands as c
+from tidewheel.log.interface import TRIGGERS, Record
+from tidewheel.runtime.shard import shard_of, target_of
+from tidewheel.runtime.work import Work
+from tidewheel.wire.codec import DecodeError, decode
+from tidewheel.wire.triggers import decode_trigger
+
+
+def take_in(work: Work, record: Record, partitions: int) -> None:
+    """Decide one input record; one that is no command becomes a dead letter."""
+    try:
+        command = _command(record)
+    except DecodeError as error:
+        work.reject(record, error.code, error.reason)
+        return
+    name = target_of(cast("c.DagCommand | c.PoolCommand", command)).name
+    if shard_of(name, partitions) != record.partition:
+        work.forward(record, name, command)
+        return
+    work.handle(command, f"{record.topic}/{record.partition}/{record.offset}", record)
+
+
+def _command(record: Record) -> c.Command:
+    value = record.value
+    if value is None:
+        raise DecodeError("foreign", "the record has no value")
+    if record.topic == TRIGGERS:
+        return decode_trigger(value, topic=record.topic, partition=record.partition, offset=record.offset)
+    message = decode(value)
+    if not isinstance(message, c.Command):
+        raise DecodeError("unexpected", f"a {type(message).__name__} is no command")
+    return message

@@ -1,0 +1,104 @@
+"""Bringing a shard up to date: from its snapshots, or from where this process last left it, on to the journals' ends.
+
+One path serves a first start, a takeover, a shard that comes back, an aborted commit and one whose outcome is in
+doubt: read what the journal says beyond what is folded, and fold it. Each event must follow the one before by number
+and by chain; the first that does not stops the shard there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import structlog
+
+from tidewheel.core.fold import fold
+from tidewheel.core.snapshot import empty
+from tidewheel.log.interface import JOURNALS, SNAPSHOTS, Log, LogUnavailable, Record
+from tidewheel.runtime.shard import KIND_OF, AggregateKey, JournalHead, Shard
+from tidewheel.runtime.snapshots import restore
+from tidewheel.wire.codec import DecodeError, chain_matches, decode_event
+
+log = structlog.get_logger()
+
+#: Without a single record for so long, the log is called unavailable. Longer than a dead owner's transaction can stay
+#: open.
+NO_PROGRESS_S = 60.0
+
+
+class JournalBroken(Exception):
+    """The journal does not prove itself at this place: an event is missing, doubled, altered or not ours."""
+
+
+def bring_up_to_date(shard: Shard, source: Log, clock: Callable[[], int]) -> int:
+    """Fold everything the journals hold beyond the shard's heads; gives the number of events folded.
+
+    Raises ``JournalBroken``, or ``LogUnavailable`` if the log stops answering.
+    """
+    fresh = all(head.shard_seq == 0 for head in shard.heads.values())
+    if fresh:
+        start = source.start_offset(SNAPSHOTS, shard.number)
+        restore(shard, _read_to_end(source, SNAPSHOTS, shard.number, start))
+    folded = 0
+    begun = clock()
+    for topic in JOURNALS:
+        for record in _read_to_end(source, topic, shard.number, shard.heads[topic].offset):
+            folded += _follow(shard, record)
+    if folded:
+        log.info("shard is up to date", shard=shard.number, events=folded, took_ms=clock() - begun)
+    return folded
+
+
+def _follow(shard: Shard, record: Record) -> bool:
+    """Fold one journal record; false if it is one that the shard has folded already."""
+    place = f"{record.topic}/{record.partition}/{record.offset}"
+    head = shard.heads[record.topic]
+    if record.value is None:
+        raise JournalBroken(f"{place}: a record without value lies in the journal")
+    try:
+        recorded = decode_event(record.value)
+    except DecodeError as error:
+        raise JournalBroken(f"{place}: {error}") from error
+    if recorded.shard_seq <= head.shard_seq:
+        return False
+    if recorded.shard_seq != head.shard_seq + 1:
+        raise JournalBroken(f"{place}: expected event {head.shard_seq + 1} of this shard, found {recorded.shard_seq}")
+    if not chain_matches(head.chain, record.value):
+        raise JournalBroken(f"{place}: event {recorded.shard_seq} does not follow the one before it: its chain differs")
+    kind = KIND_OF[record.topic]
+    event = recorded.event
+    key = AggregateKey(kind, event.dag if kind == "dag" else event.pool)  # type: ignore[union-attr]
+    state = shard.aggregates.get(key) or empty(*key)
+    if recorded.seq > state.seq:
+        if recorded.seq != state.seq + 1:
+            raise JournalBroken(f"{place}: expected event {state.seq + 1} of {kind} '{key.name}', found {recorded.seq}")
+        try:
+            shard.aggregates[key] = fold(state, event)
+        except (AssertionError, KeyError, ValueError) as error:
+            raise JournalBroken(f"{place}: {type(event).__name__} can not follow: {error!r}") from error
+        shard.dirty.add(key)
+        shard.events_since_checkpoint += 1
+    shard.heads[record.topic] = JournalHead(record.offset + 1, recorded.shard_seq, recorded.chain)
+    shard.writer = max(shard.writer, recorded.writer)
+    return True
+
+
+def _read_to_end(source: Log, topic: str, partition: int, start: int) -> Iterator[Record]:
+    """Committed records up to the end of now, a dead owner's open transaction waited for."""
+    end = source.end_offset(topic, partition)
+    if start >= end:
+        return
+    reader = source.reader({(topic, partition): start})
+    try:
+        deadline = time.monotonic() + NO_PROGRESS_S
+        while reader.positions()[topic, partition] < end:
+            records = reader.read(5_000, 0.05)
+            if records:
+                deadline = time.monotonic() + NO_PROGRESS_S
+            elif time.monotonic() > deadline:
+                raise LogUnavailable(
+                    f"{topic}/{partition}: nothing to read for {NO_PROGRESS_S:.0f} s before offset {end}"
+                )
+            yield from records
+    finally:
+        reader.close()

@@ -1,0 +1,228 @@
+"""The loop every scheduler runs: poll, decide, commit, adopt, send mail.
+
+One transaction a batch holds events, commands for other shards and the input positions, and carries the fence: if a
+shard has changed hands, nothing of the batch exists. States are immutable, so whatever happens to a commit, memory is
+brought in line by the same step that a takeover uses: fold what the journal holds beyond what is folded
+(``runtime.recovery``).
+
+Mail goes out after the commit. A scheduler that dies in between has promised nothing: the next owner sends open
+leases again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import msgspec
+import structlog
+
+from tidewheel.core.decide import resend_leases
+from tidewheel.core.expressions import Evaluator
+from tidewheel.core.mail import AnyMail
+from tidewheel.core.rules import Rules
+from tidewheel.core.state import Dag
+from tidewheel.log.interface import (
+    MAIL,
+    Append,
+    Batch,
+    CommitAborted,
+    CommitInDoubt,
+    Fenced,
+    Log,
+    LogUnavailable,
+)
+from tidewheel.runtime.intake import take_in
+from tidewheel.runtime.recovery import bring_up_to_date
+from tidewheel.runtime.shard import Shard, shard_of
+from tidewheel.runtime.snapshots import snapshot_appends
+from tidewheel.runtime.timers import Timers
+from tidewheel.runtime.work import Work
+from tidewheel.wire.codec import encode
+
+log = structlog.get_logger()
+
+#: Input records and timers of one batch: the transaction stays well under a second at a millisecond a command.
+BATCH_RECORDS = 500
+#: The loop looks up at least this often, whatever the clocks say.
+POLL_S_MAX = 1.0
+#: A checkpoint a shard after so many events: a takeover then folds at most about a second's worth.
+CHECKPOINT_EVENTS = 20_000
+#: Pause after a fault of the log, doubling up to the second figure.
+_RETRY_S = (0.2, 5.0)
+
+
+def wall_clock_ms() -> int:
+    """Now, in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """What a scheduler tells of itself."""
+
+    instance: str
+    shards: tuple[int, ...]
+    batches: int
+    events: int
+    inputs: int
+    aborts: int
+    #: How long the last commit took, and when it was (ms since the epoch; 0: none yet).
+    commit_ms: float
+    committed_at: int
+
+
+class Scheduler:
+    """Owns shards of ``log`` as ``instance`` and runs their DAGs and pools.
+
+    ``step`` is one turn of the loop and everything that ``run`` repeats; simulations call it themselves, with their
+    own ``clock``.
+    """
+
+    def __init__(
+        self,
+        source: Log,
+        instance: str,
+        evaluator: Evaluator,
+        *,
+        clock: Callable[[], int] = wall_clock_ms,
+        rules: Rules | None = None,
+        checkpoint_events: int = CHECKPOINT_EVENTS,
+    ) -> None:
+        self._log = source
+        self._instance = instance
+        self._clock = clock
+        self._rules = rules or Rules(evaluator=evaluator)
+        self._checkpoint_events = checkpoint_events
+        self._owner = source.owner(instance)
+        self._producer = source.producer()
+        #: Every shard ever held, so that one that comes back is folded on from where it was left.
+        self._known: dict[int, Shard] = {}
+        self._owned: dict[int, Shard] = {}
+        self._timers = Timers(self._rules, source.partitions)
+        self._batches = self._events = self._inputs = self._aborts = 0
+        self._commit_ms = 0.0
+        self._committed_at = 0
+
+    @property
+    def status(self) -> Status:
+        """A snapshot of the loop's figures; safe to read from another thread."""
+        return Status(
+            instance=self._instance,
+            shards=tuple(sorted(self._owned)),
+            batches=self._batches,
+            events=self._events,
+            inputs=self._inputs,
+            aborts=self._aborts,
+            commit_ms=self._commit_ms,
+            committed_at=self._committed_at,
+        )
+
+    def run(self, stop: threading.Event) -> None:
+        """Run until ``stop`` is set. Raises ``JournalBroken``; a log that is away is waited for."""
+        pause = _RETRY_S[0]
+        try:
+            while not stop.is_set():
+                try:
+                    self.step(POLL_S_MAX)
+                    pause = _RETRY_S[0]
+                except LogUnavailable as error:
+                    log.warning("the log is not available; trying again", why=str(error), in_s=pause)
+                    stop.wait(pause)
+                    pause = min(pause * 2, _RETRY_S[1])
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Give the shards up at once."""
+        self._owner.close()
+        self._producer.close()
+
+    def step(self, timeout_s: float) -> bool:
+        """One turn: wait at most ``timeout_s`` for something to do, and do it. True if anything was committed."""
+        batch = self._owner.poll(BATCH_RECORDS, self._wait_s(timeout_s))
+        self._follow_ownership(batch)
+        work = Work(self._owned, self._log.partitions, self._rules, self._clock())
+        for record in batch.records:
+            take_in(work, record, self._log.partitions)
+        for timer in self._timers.pop_due(self._owned, self._clock(), BATCH_RECORDS):
+            work.handle(timer, "timer")
+        work.settle()
+        if not batch.records and not work.appends:
+            self._send(work.mail)
+            return False
+        if not self._commit(batch, work):
+            return False
+        self._send(work.mail)
+        self._checkpoint(batch)
+        return True
+
+    def _wait_s(self, timeout_s: float) -> float:
+        due = self._timers.next_due()
+        if due is None:
+            return timeout_s
+        return min(timeout_s, max(0.0, (due - self._clock()) / 1000))
+
+    def _commit(self, batch: Batch, work: Work) -> bool:
+        begun = time.perf_counter()
+        try:
+            last_offsets = self._owner.commit(batch, work.appends)
+        except (Fenced, CommitAborted, CommitInDoubt) as error:
+            log.warning("a batch was not committed", outcome=type(error).__name__, why=str(error), events=work.events)
+            self._aborts += 1
+            self._owner.reset()
+            return False
+        self._commit_ms = (time.perf_counter() - begun) * 1000
+        self._committed_at = self._clock()
+        self._batches += 1
+        self._events += work.events
+        self._inputs += len(batch.records)
+        for due, timer in work.adopt(last_offsets):
+            self._timers.arm(due, timer)
+        return True
+
+    def _follow_ownership(self, batch: Batch) -> None:
+        """Let go of shards that went, and bring those that came, or may have been elsewhere in between, up to date."""
+        for number in [number for number in self._owned if number not in batch.shards]:
+            log.info("shard went to another scheduler", shard=number)
+            del self._owned[number]
+        for number, epoch in sorted(batch.shards.items()):
+            shard = self._known.setdefault(number, Shard(number))
+            if shard.epoch == epoch and number in self._owned:
+                continue
+            self._owned.pop(number, None)
+            bring_up_to_date(shard, self._log, self._clock)
+            self._take(shard, epoch)
+
+    def _take(self, shard: Shard, epoch: int) -> None:
+        shard.epoch = epoch
+        shard.writer += 1
+        shard.grace_until = self._clock() + self._rules.lease_ms
+        self._owned[shard.number] = shard
+        self._timers.arm_all(shard)
+        again: list[AnyMail] = []
+        for state in shard.aggregates.values():
+            if isinstance(state, Dag):
+                again += resend_leases(state, self._rules)
+        self._send(again)
+
+    def _send(self, mail: list[AnyMail]) -> None:
+        for message in mail:
+            partition = message.partition
+            if partition < 0:
+                partition = shard_of(message.receiver, self._log.partitions)
+            self._producer.send(Append(MAIL, message.receiver.encode(), encode(message), partition=partition))
+
+    def _checkpoint(self, batch: Batch) -> None:
+        """Write a checkpoint for one shard that has grown enough; one a turn, so that no turn takes long."""
+        for shard in self._owned.values():
+            if shard.events_since_checkpoint >= self._checkpoint_events:
+                try:
+                    self._owner.commit(batch, snapshot_appends(shard))
+                except (Fenced, CommitAborted, CommitInDoubt) as error:
+                    log.warning("a checkpoint was not committed", shard=shard.number, why=str(error))
+                    self._owner.reset()
+                    return
+                shard.dirty.clear()
+                shard.events_since_checkpoint = 0
+                return

@@ -1,0 +1,77 @@
+"""One owned shard in memory: its aggregates, and where its two journals end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Literal, NamedTuple, TypeAlias
+
+from tidewheel.core import commands as c
+from tidewheel.core.state import Aggregate
+from tidewheel.log.interface import EVENTS, POOL_EVENTS
+from tidewheel.log.partition import partition_of
+from tidewheel.wire.codec import GENESIS
+
+Kind: TypeAlias = Literal["dag", "pool"]
+
+#: Where the events of each kind of aggregate lie.
+JOURNAL_OF: dict[Kind, str] = {"dag": EVENTS, "pool": POOL_EVENTS}
+KIND_OF: dict[str, Kind] = {EVENTS: "dag", POOL_EVENTS: "pool"}
+
+
+class AggregateKey(NamedTuple):
+    """Which aggregate."""
+
+    kind: Kind
+    name: str
+
+
+class JournalHead(NamedTuple):
+    """The end of a journal partition as folded: what to read next, and what the next event must follow."""
+
+    offset: int = 0
+    shard_seq: int = 0
+    chain: bytes = GENESIS
+
+
+@dataclass(slots=True)
+class Shard:
+    """The folded state of shard ``number``. ``epoch`` is the ownership under which it was last brought up to date."""
+
+    number: int
+    epoch: int = -1
+    #: This owner's term in the journal's ``writer`` field.
+    writer: int = 0
+    aggregates: dict[AggregateKey, Aggregate] = field(default_factory=dict)
+    heads: dict[str, JournalHead] = field(default_factory=lambda: {EVENTS: JournalHead(), POOL_EVENTS: JournalHead()})
+    #: Leases and workers are not expired before this instant: whoever takes over gives everybody a full term to be
+    #: heard.
+    grace_until: int = 0
+    #: Changed since the last checkpoint, and by how many events.
+    dirty: set[AggregateKey] = field(default_factory=set)
+    events_since_checkpoint: int = 0
+
+
+_POOL_COMMANDS = (
+    c.ConfigurePool,
+    c.JoinPool,
+    c.RenewWorker,
+    c.LeavePool,
+    c.EnqueueTask,
+    c.ReleaseSlot,
+    c.ExpireWorker,
+    c.AllocateSlots,
+)
+
+
+def target_of(command: c.DagCommand | c.PoolCommand) -> AggregateKey:
+    """The aggregate a command is for."""
+    if isinstance(command, _POOL_COMMANDS):
+        return AggregateKey("pool", command.pool)
+    return AggregateKey("dag", command.dag)
+
+
+@lru_cache(maxsize=200_000)
+def shard_of(name: str, partitions: int) -> int:
+    """The shard of the aggregate, worker or DAG called ``name``. Cached: murmur2 in Python costs microseconds."""
+    return partition_of(name.encode(), partitions)

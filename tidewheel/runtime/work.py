@@ -1,0 +1,194 @@
+"""One batch in the making: commands decided one after the other, to a fixpoint, against candidate states.
+
+Nothing here touches the shards. If the commit succeeds the loop adopts the candidates (``adopt``); if not, it throws
+the batch away and the shards are as they were.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import cast
+
+import msgspec
+import structlog
+
+from tidewheel.core import commands as c
+from tidewheel.core.deadlines import Timer, armed_by
+from tidewheel.core.decide import Answer, Decision, decide, expects_reply
+from tidewheel.core.events import AnyEvent
+from tidewheel.core.mail import AnyMail, Reply
+from tidewheel.core.rules import Rules
+from tidewheel.core.snapshot import empty
+from tidewheel.core.state import Aggregate, Pool
+from tidewheel.log.interface import COMMANDS, DEAD_LETTERS, Append, Record
+from tidewheel.runtime.shard import JOURNAL_OF, AggregateKey, JournalHead, Shard, shard_of, target_of
+from tidewheel.wire.codec import encode, encode_event
+from tidewheel.wire.messages import DeadLetter
+
+log = structlog.get_logger()
+
+#: Dead letters keep the record whole up to this size; longer ones are cut, so that a dead letter always fits into a
+#: record.
+_DEAD_VALUE_BYTES_MAX = 900_000
+
+
+class Work:
+    """Decides a batch at ``now`` for the shards a process owns."""
+
+    def __init__(self, shards: Mapping[int, Shard], partitions: int, rules: Rules, now: int) -> None:
+        self._shards = shards
+        self._partitions = partitions
+        self._rules = rules
+        self._now = now
+        self._states: dict[AggregateKey, Aggregate] = {}
+        self._heads: dict[tuple[int, str], JournalHead] = {}
+        self._queue: deque[tuple[c.Command, str]] = deque()
+        self._pools: dict[str, None] = {}
+        self._event_count: dict[int, int] = {}
+        self._armed: list[tuple[int, Timer]] = []
+        self.appends: list[Append] = []
+        self.mail: list[AnyMail] = []
+        self.events = 0
+
+    def handle(self, command: c.Command, cause: str, record: Record | None = None) -> None:
+        """Decide ``command`` and everything that follows from it within this process."""
+        self._decide(command, cause, record)
+        self._drain()
+
+    def settle(self) -> None:
+        """Give out what the batch left free, until nobody in these shards has anything more to say."""
+        while self._pools:
+            pool = next(iter(self._pools))
+            del self._pools[pool]
+            self._decide(c.AllocateSlots(pool=pool), "allocation", None)
+            self._drain()
+
+    def _drain(self) -> None:
+        while self._queue:
+            command, cause = self._queue.popleft()
+            self._decide(command, cause, None)
+
+    def _decide(self, command: c.Command, cause: str, record: Record | None) -> None:
+        key = target_of(cast("c.DagCommand | c.PoolCommand", command))
+        number = shard_of(key.name, self._partitions)
+        shard = self._shards.get(number)
+        if shard is None:
+            self.appends.append(Append(COMMANDS, key.name.encode(), encode(command), partition=number))
+            return
+        state = self._states.get(key) or shard.aggregates.get(key) or empty(*key)
+        try:
+            decision = decide(state, command, self._now, self._rules)
+            self._record(shard, key, state, decision, cause)
+        except Exception as error:  # one command that we can not decide must not stop the shard
+            log.exception(
+                "a command could not be decided", command=type(command).__name__, target=key.name, cause=cause
+            )
+            self.reject(record, "failed", f"{type(command).__name__} for {key.kind} '{key.name}': {error!r}", command)
+            return
+        self.mail += decision.mail
+        for follow_up in decision.commands:
+            self._queue.append((follow_up, cause))
+        self._answer(command, decision.answer, shard, key, record)
+
+    def _record(
+        self, shard: Shard, key: AggregateKey, before: Aggregate, decision: Decision[Aggregate], cause: str
+    ) -> None:
+        """Write the decision's events behind the journal's end. All of them are encoded before any is kept."""
+        if not decision.events:
+            return
+        topic = JOURNAL_OF[key.kind]
+        head = self._heads.get((shard.number, topic)) or shard.heads[topic]
+        name = key.name.encode()
+        shard_seq, chain, seq = head.shard_seq, head.chain, before.seq
+        appends = []
+        armed = []
+        for event in decision.events:
+            shard_seq += 1
+            seq += 1
+            data, chain = encode_event(
+                cast(AnyEvent, event),
+                seq=seq,
+                shard_seq=shard_seq,
+                writer=shard.writer,
+                cause=cause,
+                previous=chain,
+            )
+            appends.append(Append(topic, name, data, partition=shard.number))
+            timer = armed_by(event, decision.state, self._rules.backlog_runs)
+            if timer is not None:
+                armed.append(timer)
+        self.appends += appends
+        self._armed += armed
+        self._heads[shard.number, topic] = JournalHead(head.offset, shard_seq, chain)
+        self._states[key] = decision.state
+        self._event_count[shard.number] = self._event_count.get(shard.number, 0) + len(appends)
+        self.events += len(appends)
+        if isinstance(decision.state, Pool) and decision.state.heads:
+            self._pools[key.name] = None
+
+    def _answer(
+        self, command: c.Command, answer: Answer | None, shard: Shard, key: AggregateKey, record: Record | None
+    ) -> None:
+        if answer is None:
+            return
+        if expects_reply(command):
+            request = cast(c.Request, command)
+            topic = JOURNAL_OF[key.kind]
+            head = self._heads.get((shard.number, topic)) or shard.heads[topic]
+            self.mail.append(
+                Reply(
+                    receiver=request.receiver,
+                    partition=request.reply_partition,
+                    request_id=request.request_id,
+                    ok=answer.ok,
+                    message=answer.message,
+                    code=answer.code,
+                    run_id=answer.run_id,
+                    created=answer.created,
+                    position=f"{topic}/{shard.number}/{head.shard_seq}",
+                )
+            )
+        elif not answer.ok and answer.code != "stale":
+            self.reject(record, answer.code, answer.message, command)
+
+    def reject(self, record: Record | None, code: str, reason: str, command: c.Command | None = None) -> None:
+        """Keep what could not be decoded or applied among the dead letters, with the reason and where it came from."""
+        if record is None:
+            value = msgspec.json.encode(command)
+            record = Record("engine", 0, 0, None if command is None else type(command).__name__.encode(), value)
+        letter = DeadLetter(
+            at=self._now,
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            key=record.key,
+            value=None if record.value is None else record.value[:_DEAD_VALUE_BYTES_MAX],
+            code=code,
+            reason=reason[:10_000],
+        )
+        self.appends.append(Append(DEAD_LETTERS, (record.key or b"")[:1000], encode(letter)))
+        log.warning(
+            "dead letter", code=code, reason=reason, source=f"{record.topic}/{record.partition}/{record.offset}"
+        )
+
+    def forward(self, record: Record, key: str, command: c.Command) -> None:
+        """Send a record that lies on the wrong partition to its right one, decoded, so that its identity stays its
+        first place's."""
+        self.appends.append(Append(COMMANDS, key.encode(), encode(command), partition=shard_of(key, self._partitions)))
+        log.info(
+            "forwarded a record keyed wrongly", source=f"{record.topic}/{record.partition}/{record.offset}", key=key
+        )
+
+    def adopt(self, last_offsets: Mapping[tuple[str, int], int]) -> list[tuple[int, Timer]]:
+        """The batch is committed: move the shards to its end. Gives the timers to arm."""
+        for key, state in self._states.items():
+            shard = self._shards[shard_of(key.name, self._partitions)]
+            shard.aggregates[key] = state
+            shard.dirty.add(key)
+        for (number, topic), head in self._heads.items():
+            offset = last_offsets[topic, number] + 1
+            self._shards[number].heads[topic] = JournalHead(offset, head.shard_seq, head.chain)
+        for number, events in self._event_count.items():
+            self._shards[number].events_since_checkpoint += events
+        return self._armed
