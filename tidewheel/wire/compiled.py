@@ -98,12 +98,12 @@ def _words(version: Version) -> dict[str, tuple[str, ...]]:
 
 
 def _writer_source(version: Version, envelope: Sequence[str], limit: int) -> str:
-    lines, parts = [f"def write({', '.join(['message', *envelope])}):"], ["HEADER"]
+    lines, parts = [f"def write({', '.join(['struct', *envelope])}):"], ["HEADER"]
     for field in version.fields:
         if field.name == ENVELOPE[-1] and envelope:
             continue
         if field.name not in envelope:
-            lines.append(f"    {field.name} = message.{field.name}")
+            lines.append(f"    {field.name} = struct.{field.name}")
         setup, written = _write_field(field)
         lines += setup
         parts += written
