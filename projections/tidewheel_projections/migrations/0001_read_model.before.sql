@@ -1,11 +1,16 @@
 -- The read model, first version.
 --
 -- Files are named NNNN_name.before.sql (safe while the old code still runs; applied by the projector at start) or
--- NNNN_name.after.sql (only once no old code runs; applied on request). Names are unqualified: the caller sets search_path.
+-- NNNN_name.after.sql (only once no old code runs; applied on request). Names are unqualified: the caller sets search_path,
+-- which is the schema `tidewheel` for the tables people read, another for a rebuild under way.
 --
 -- Ids are compared by bytes (COLLATE "C"), so that rows sort the same here and in the projector, which always writes in key order.
 -- JSON that comes from users is `json`, not `jsonb`: jsonb refuses \u0000 and huge numbers, and one such output must not stop the projector.
 -- `shard_seq` on a row is the number, in its journal partition, of the last event that changed it: an older event is a no-op.
+
+-- Instants as the API writes them: 2026-11-29T06:00:00.000Z.
+CREATE FUNCTION iso(instant timestamptz) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN to_char(instant AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"');
 
 CREATE TABLE read_model (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
@@ -28,7 +33,7 @@ CREATE TABLE projection_positions (
     chain bytea NOT NULL DEFAULT '\x0000000000000000',
     last_at timestamptz,                            -- when the last applied event was decided
     end_offset bigint NOT NULL DEFAULT 0,           -- the log's end when last looked at
-    stopped text,                                   -- why this partition is not followed any further
+    stopped text NOT NULL DEFAULT '',               -- why this partition is not followed any further
     PRIMARY KEY (topic, partition)
 );
 
@@ -96,7 +101,7 @@ CREATE TABLE runs (
 CREATE UNIQUE INDEX runs_one_per_slot ON runs (dag, logical_date) WHERE kind = 'scheduled';
 CREATE INDEX runs_newest ON runs (created_at, dag, run_id);
 CREATE INDEX runs_newest_of_dag ON runs (dag, created_at, run_id);
-CREATE INDEX runs_live ON runs (created_at, dag, run_id) WHERE state IN ('queued', 'running');
+CREATE INDEX runs_live ON runs (dag, created_at, run_id) WHERE state IN ('queued', 'running');
 CREATE INDEX runs_failed ON runs (created_at, dag, run_id) WHERE state = 'failed';
 
 CREATE TABLE tasks (

@@ -1,0 +1,194 @@
+-- The named queries of `reads`. A name stands in a line `-- name: …`; parameters are psycopg's %(name)s.
+-- Optional filters are written `(%(x)s IS NULL OR …)`: such queries are planned with their values each time (see `reads`).
+
+-- name: list_dags
+SELECT d.dag, d.version, d.paused, d.removed, d.reason, d.owner, d.description, d.tags, d.schedule,
+       tidewheel.iso(d.slot_cursor) AS slot_cursor, d.tasks, tidewheel.iso(d.deployed_at) AS deployed_at,
+       tidewheel.iso(d.updated_at) AS updated_at, d.actor, d.partition, d.shard_seq,
+       (SELECT count(*) FROM tidewheel.runs r WHERE r.dag = d.dag AND r.state IN ('queued', 'running')) AS live_runs,
+       newest.run_id AS last_run_id, newest.state AS last_run_state, tidewheel.iso(newest.created_at) AS last_run_at
+FROM tidewheel.dags d
+LEFT JOIN LATERAL (
+    SELECT r.run_id, r.state, r.created_at FROM tidewheel.runs r WHERE r.dag = d.dag
+    ORDER BY r.created_at DESC, r.run_id DESC LIMIT 1
+) newest ON true
+WHERE (%(after)s::text IS NULL OR d.dag > %(after)s::text COLLATE "C")
+  AND (%(dag)s::text IS NULL OR d.dag = %(dag)s::text COLLATE "C")
+  AND (%(owner)s::text IS NULL OR d.owner = %(owner)s::text)
+  AND (%(tag)s::text IS NULL OR d.tags @> ARRAY[%(tag)s::text])
+  AND (%(paused)s::boolean IS NULL OR d.paused = %(paused)s::boolean)
+  AND (%(removed)s::boolean IS NULL OR d.removed = %(removed)s::boolean)
+  AND (%(search)s::text IS NULL OR strpos(lower(d.dag || ' ' || d.description), lower(%(search)s::text)) > 0)
+ORDER BY d.dag
+LIMIT %(limit)s::bigint
+
+-- name: list_versions
+SELECT v.dag, v.version, tidewheel.iso(v.deployed_at) AS deployed_at, v.actor, v.version = d.version AS current, v.shard_seq
+FROM tidewheel.dag_versions v JOIN tidewheel.dags d USING (dag)
+WHERE v.dag = %(dag)s::text COLLATE "C" AND (%(after)s::bigint IS NULL OR v.shard_seq < %(after)s::bigint)
+ORDER BY v.shard_seq DESC
+LIMIT %(limit)s::bigint
+
+-- name: get_version
+SELECT v.dag, v.version, tidewheel.iso(v.deployed_at) AS deployed_at, v.actor, v.version = d.version AS current, v.shard_seq,
+       v.definition, v.source
+FROM tidewheel.dag_versions v JOIN tidewheel.dags d USING (dag)
+WHERE v.dag = %(dag)s::text COLLATE "C" AND v.version = %(version)s::text COLLATE "C"
+
+-- name: list_runs
+SELECT dag, run_id, version, kind, state, tidewheel.iso(logical_date) AS logical_date, tidewheel.iso(created_at) AS created_at,
+       tidewheel.iso(started_at) AS started_at, tidewheel.iso(ended_at) AS ended_at,
+       tidewheel.iso(cancel_requested_at) AS cancel_requested_at, reason, actor, tasks, counts, shard_seq
+FROM tidewheel.runs
+WHERE (%(dag)s::text IS NULL OR dag = %(dag)s::text COLLATE "C")
+  AND (%(states)s::text[] IS NULL OR state = ANY (%(states)s::text[]))
+  AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
+  AND (%(after_at)s::timestamptz IS NULL
+       OR (created_at, dag, run_id) < (%(after_at)s::timestamptz, %(after_dag)s::text COLLATE "C", %(after_run)s::text COLLATE "C"))
+ORDER BY created_at DESC, dag DESC, run_id DESC
+LIMIT %(limit)s::bigint
+
+-- name: get_run
+SELECT dag, run_id, version, kind, state, tidewheel.iso(logical_date) AS logical_date, tidewheel.iso(created_at) AS created_at,
+       tidewheel.iso(started_at) AS started_at, tidewheel.iso(ended_at) AS ended_at,
+       tidewheel.iso(cancel_requested_at) AS cancel_requested_at, reason, actor, tasks, counts, shard_seq,
+       tidewheel.iso(interval_start) AS interval_start, tidewheel.iso(interval_end) AS interval_end, inputs
+FROM tidewheel.runs
+WHERE dag = %(dag)s::text COLLATE "C" AND run_id = %(run_id)s::text COLLATE "C"
+
+-- name: list_tasks
+SELECT dag, run_id, task, ordinal, state, attempt, pool, pool_slots, worker, tidewheel.iso(queued_at) AS queued_at,
+       tidewheel.iso(leased_at) AS leased_at, tidewheel.iso(started_at) AS started_at, tidewheel.iso(ended_at) AS ended_at,
+       tidewheel.iso(retry_at) AS retry_at, reason, shard_seq
+FROM tidewheel.tasks
+WHERE dag = %(dag)s::text COLLATE "C" AND run_id = %(run_id)s::text COLLATE "C"
+  AND (%(states)s::text[] IS NULL OR state = ANY (%(states)s::text[]))
+  AND (%(after_ordinal)s::bigint IS NULL
+       OR (ordinal, task) > (%(after_ordinal)s::bigint, %(after_task)s::text COLLATE "C"))
+ORDER BY ordinal, task
+LIMIT %(limit)s::bigint
+
+-- name: get_task
+SELECT dag, run_id, task, ordinal, state, attempt, pool, pool_slots, worker, tidewheel.iso(queued_at) AS queued_at,
+       tidewheel.iso(leased_at) AS leased_at, tidewheel.iso(started_at) AS started_at, tidewheel.iso(ended_at) AS ended_at,
+       tidewheel.iso(retry_at) AS retry_at, reason, shard_seq, output
+FROM tidewheel.tasks
+WHERE dag = %(dag)s::text COLLATE "C" AND run_id = %(run_id)s::text COLLATE "C" AND task = %(task)s::text COLLATE "C"
+
+-- name: list_attempts
+SELECT dag, run_id, task, attempt, state, pool, worker, tidewheel.iso(queued_at) AS queued_at,
+       tidewheel.iso(leased_at) AS leased_at, tidewheel.iso(started_at) AS started_at, tidewheel.iso(ended_at) AS ended_at,
+       tidewheel.iso(expires_at) AS expires_at, tidewheel.iso(heartbeat_at) AS heartbeat_at,
+       tidewheel.iso(cancel_requested_at) AS cancel_requested_at, progress, kind, message, exit_code,
+       tidewheel.iso(retry_at) AS retry_at, shard_seq
+FROM tidewheel.attempts
+WHERE dag = %(dag)s::text COLLATE "C" AND run_id = %(run_id)s::text COLLATE "C"
+  AND (%(task)s::text IS NULL OR task = %(task)s::text COLLATE "C")
+  AND (%(after_task)s::text IS NULL
+       OR (task, attempt) > (%(after_task)s::text COLLATE "C", %(after_attempt)s::integer))
+ORDER BY task, attempt
+LIMIT %(limit)s::bigint
+
+-- name: list_logs
+SELECT attempt, chunk, tidewheel.iso(at) AS at, stream, text
+FROM tidewheel.task_logs
+WHERE dag = %(dag)s::text COLLATE "C" AND run_id = %(run_id)s::text COLLATE "C" AND task = %(task)s::text COLLATE "C"
+  AND attempt = %(attempt)s::integer AND chunk > %(after)s::integer
+ORDER BY chunk
+LIMIT %(limit)s::bigint
+
+-- name: list_events
+SELECT topic, partition, shard_seq, log_offset AS offset, seq, key, run_id, task, attempt, type, tidewheel.iso(at) AS at,
+       actor, cause, body
+FROM tidewheel.events
+WHERE topic = %(topic)s::text COLLATE "C" AND key = %(key)s::text COLLATE "C"
+  AND (%(run_id)s::text IS NULL OR run_id = %(run_id)s::text COLLATE "C")
+  AND (%(task)s::text IS NULL OR task = %(task)s::text COLLATE "C")
+  AND shard_seq > %(after)s::bigint
+ORDER BY shard_seq
+LIMIT %(limit)s::bigint
+
+-- name: list_events_newest
+SELECT topic, partition, shard_seq, log_offset AS offset, seq, key, run_id, task, attempt, type, tidewheel.iso(at) AS at,
+       actor, cause, body
+FROM tidewheel.events
+WHERE topic = %(topic)s::text COLLATE "C" AND key = %(key)s::text COLLATE "C"
+  AND (%(run_id)s::text IS NULL OR run_id = %(run_id)s::text COLLATE "C")
+  AND (%(task)s::text IS NULL OR task = %(task)s::text COLLATE "C")
+  AND shard_seq < %(after)s::bigint
+ORDER BY shard_seq DESC
+LIMIT %(limit)s::bigint
+
+-- name: list_pools
+SELECT p.pool, p.slots, p.description, p.used, p.held, p.waiting, tidewheel.iso(p.updated_at) AS updated_at, p.shard_seq,
+       w.workers, w.worker_slots
+FROM tidewheel.pools p
+CROSS JOIN LATERAL (
+    SELECT count(*) AS workers, coalesce(sum(slots), 0)::bigint AS worker_slots
+    FROM tidewheel.workers w WHERE w.pool = p.pool AND w.state = 'active'
+) w
+WHERE (%(pool)s::text IS NULL OR p.pool = %(pool)s::text COLLATE "C")
+  AND (%(after)s::text IS NULL OR p.pool > %(after)s::text COLLATE "C")
+ORDER BY p.pool
+LIMIT %(limit)s::bigint
+
+-- name: list_workers
+WITH page AS MATERIALIZED (
+    SELECT * FROM tidewheel.workers
+    WHERE (%(pool)s::text IS NULL OR pool = %(pool)s::text COLLATE "C")
+      AND (%(states)s::text[] IS NULL OR state = ANY (%(states)s::text[]))
+      AND (%(after_pool)s::text IS NULL
+           OR (pool, worker) > (%(after_pool)s::text COLLATE "C", %(after_worker)s::text COLLATE "C"))
+    ORDER BY pool, worker
+    LIMIT %(limit)s::bigint
+), used AS (
+    SELECT pool, worker, sum(pool_slots)::bigint AS slots FROM tidewheel.pool_tasks
+    WHERE state = 'held' AND pool IN (SELECT pool FROM page)
+    GROUP BY pool, worker
+)
+SELECT w.pool, w.worker, w.state, w.slots, coalesce(used.slots, 0) AS used, w.host, w.mail_partition,
+       tidewheel.iso(w.joined_at) AS joined_at, tidewheel.iso(w.renewed_at) AS renewed_at,
+       tidewheel.iso(w.expires_at) AS expires_at, tidewheel.iso(w.left_at) AS left_at, w.reason, w.shard_seq
+FROM page w LEFT JOIN used USING (pool, worker)
+ORDER BY w.pool, w.worker
+
+-- name: list_pool_tasks
+SELECT pool, dag, run_id, task, attempt, state, pool_slots, priority, tidewheel.iso(logical_date) AS logical_date, worker,
+       tidewheel.iso(enqueued_at) AS enqueued_at, tidewheel.iso(granted_at) AS granted_at, shard_seq
+FROM tidewheel.pool_tasks
+WHERE pool = %(pool)s::text COLLATE "C"
+  AND (%(state)s::text IS NULL OR state = %(state)s::text)
+  AND (%(worker)s::text IS NULL OR worker = %(worker)s::text)
+  AND (%(dag)s::text IS NULL OR dag = %(dag)s::text COLLATE "C")
+  AND (%(run_id)s::text IS NULL OR run_id = %(run_id)s::text COLLATE "C")
+  AND (%(after_dag)s::text IS NULL
+       OR (dag, run_id, task, attempt) > (%(after_dag)s::text COLLATE "C", %(after_run)s::text COLLATE "C",
+                                          %(after_task)s::text COLLATE "C", %(after_attempt)s::integer))
+ORDER BY dag, run_id, task, attempt
+LIMIT %(limit)s::bigint
+
+-- name: list_dead_letters
+SELECT partition, log_offset AS offset, tidewheel.iso(at) AS at, source_topic, source_partition, source_offset,
+       encode(left_key, 'escape') AS key, octet_length(value) AS value_bytes, code, reason
+FROM (SELECT *, substring(key FROM 1 FOR 200) AS left_key FROM tidewheel.dead_letters) d
+WHERE (%(after_at)s::timestamptz IS NULL
+       OR (at, partition, log_offset) < (%(after_at)s::timestamptz, %(after_partition)s::integer, %(after_offset)s::bigint))
+ORDER BY d.at DESC, partition DESC, log_offset DESC
+LIMIT %(limit)s::bigint
+
+-- name: get_dead_letter_value
+SELECT value FROM tidewheel.dead_letters WHERE partition = %(partition)s::integer AND log_offset = %(offset)s::bigint
+
+-- name: list_positions
+SELECT topic, partition, next_offset, end_offset, greatest(end_offset - next_offset, 0) AS behind, shard_seq,
+       tidewheel.iso(last_at) AS last_at, stopped
+FROM tidewheel.projection_positions
+ORDER BY topic, partition
+
+-- name: get_position
+SELECT shard_seq FROM tidewheel.projection_positions WHERE topic = %(topic)s::text AND partition = %(partition)s::integer
+
+-- name: get_projector
+SELECT instance, tidewheel.iso(started_at) AS started_at, tidewheel.iso(seen_at) AS seen_at,
+       extract(epoch FROM now() - seen_at)::float8 AS silent_s
+FROM tidewheel.projector_health

@@ -1,0 +1,380 @@
+"""Typed reads from the read model, each on a connection the caller gives.
+
+Lists are paged by keyset: hand ``Page.next`` back as ``after``. Any connection to the database will do; tables are named
+with their schema. A reader that must see its own write calls ``wait_for_position`` with the position of that write first.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+import psycopg
+from psycopg.rows import RowMaker
+from psycopg.types.json import set_json_loads
+
+from tidewheel.log.interface import EVENTS, POOL_EVENTS
+from tidewheel_projections.queries import named_queries
+from tidewheel_projections.views import (
+    AttemptRow,
+    DagRow,
+    DeadLetterRow,
+    EventRow,
+    LogRow,
+    Page,
+    PoolRow,
+    PoolTaskRow,
+    PositionRow,
+    ProjectorRow,
+    RunDetail,
+    RunRow,
+    TaskDetail,
+    TaskRow,
+    VersionDetail,
+    VersionRow,
+    WorkerRow,
+)
+
+PAGE_MAX = 10_000
+_AFTER_ALL = 2**62
+
+T = TypeVar("T", bound=msgspec.Struct)
+Connection: TypeAlias = psycopg.Connection[Any]
+
+
+class BadCursor(ValueError):
+    """An ``after`` that no page of this list gave out."""
+
+
+def list_dags(
+    connection: Connection,
+    *,
+    owner: str | None = None,
+    tag: str | None = None,
+    paused: bool | None = None,
+    removed: bool | None = False,
+    search: str | None = None,
+    after: str | None = None,
+    limit: int = 100,
+) -> Page[DagRow]:
+    """DAGs by name. ``removed=None`` lists removed ones too; ``search`` looks into names and descriptions."""
+    (name,) = _cursor(after, str)
+    filters = {"owner": owner, "tag": tag, "paused": paused, "removed": removed, "search": search, "dag": None}
+    return _page(connection, DagRow, "list_dags", {**filters, "after": name}, limit, lambda row: (row.dag,))
+
+
+def get_dag(connection: Connection, dag: str) -> DagRow | None:
+    """One DAG, removed or not."""
+    names = ("owner", "tag", "paused", "removed", "search", "after")
+    return _one(connection, DagRow, "list_dags", {**dict.fromkeys(names), "dag": dag, "limit": 1})
+
+
+def list_versions(connection: Connection, dag: str, *, after: str | None = None, limit: int = 100) -> Page[VersionRow]:
+    """The versions of a DAG, newest first."""
+    (seq,) = _cursor(after, int)
+    return _page(
+        connection, VersionRow, "list_versions", {"dag": dag, "after": seq}, limit, lambda row: (row.shard_seq,)
+    )
+
+
+def get_version(connection: Connection, dag: str, version: str) -> VersionDetail | None:
+    """One version with its definition and source."""
+    return _one(connection, VersionDetail, "get_version", {"dag": dag, "version": version})
+
+
+def list_runs(
+    connection: Connection,
+    *,
+    dag: str | None = None,
+    states: Sequence[str] | None = None,
+    kind: str | None = None,
+    after: str | None = None,
+    limit: int = 100,
+) -> Page[RunRow]:
+    """Runs, newest first."""
+    at, after_dag, after_run = _cursor(after, str, str, str)
+    parameters = {
+        "dag": dag,
+        "states": None if states is None else list(states),
+        "kind": kind,
+        "after_at": at,
+        "after_dag": after_dag,
+        "after_run": after_run,
+    }
+    return _page(connection, RunRow, "list_runs", parameters, limit, lambda row: (row.created_at, row.dag, row.run_id))
+
+
+def get_run(connection: Connection, dag: str, run_id: str) -> RunDetail | None:
+    """One run."""
+    return _one(connection, RunDetail, "get_run", {"dag": dag, "run_id": run_id})
+
+
+def list_tasks(
+    connection: Connection,
+    dag: str,
+    run_id: str,
+    *,
+    states: Sequence[str] | None = None,
+    after: str | None = None,
+    limit: int = 1000,
+) -> Page[TaskRow]:
+    """The tasks of a run, in the order of the definition."""
+    ordinal, task = _cursor(after, int, str)
+    parameters = {
+        "dag": dag,
+        "run_id": run_id,
+        "states": None if states is None else list(states),
+        "after_ordinal": ordinal,
+        "after_task": task,
+    }
+    return _page(connection, TaskRow, "list_tasks", parameters, limit, lambda row: (row.ordinal, row.task))
+
+
+def get_task(connection: Connection, dag: str, run_id: str, task: str) -> TaskDetail | None:
+    """One task of a run with its output."""
+    return _one(connection, TaskDetail, "get_task", {"dag": dag, "run_id": run_id, "task": task})
+
+
+def list_attempts(
+    connection: Connection,
+    dag: str,
+    run_id: str,
+    task: str | None = None,
+    *,
+    after: str | None = None,
+    limit: int = 1000,
+) -> Page[AttemptRow]:
+    """The attempts of a task, or of all tasks of the run, by task and number."""
+    after_task, attempt = _cursor(after, str, int)
+    parameters = {
+        "dag": dag,
+        "run_id": run_id,
+        "task": task,
+        "after_task": after_task,
+        "after_attempt": attempt,
+    }
+    return _page(connection, AttemptRow, "list_attempts", parameters, limit, lambda row: (row.task, row.attempt))
+
+
+def list_logs(
+    connection: Connection,
+    dag: str,
+    run_id: str,
+    task: str,
+    attempt: int,
+    *,
+    after_chunk: int = -1,
+    limit: int = 1000,
+) -> list[LogRow]:
+    """Output of an attempt after a chunk. To follow it, ask again with the last chunk got."""
+    parameters = {"dag": dag, "run_id": run_id, "task": task, "attempt": attempt, "after": after_chunk}
+    return _rows(connection, LogRow, "list_logs", {**parameters, "limit": _bounded(limit)})
+
+
+def list_events(
+    connection: Connection,
+    key: str,
+    *,
+    topic: str = EVENTS,
+    run_id: str | None = None,
+    task: str | None = None,
+    after_seq: int | None = None,
+    newest_first: bool = False,
+    limit: int = 1000,
+) -> list[EventRow]:
+    """Events of a DAG (or with ``topic="pool-events"`` of a pool) after a ``shard_seq``; before it, if newest first."""
+    assert topic in (EVENTS, POOL_EVENTS), f"no journal is called {topic}"
+    start = after_seq if after_seq is not None else (_AFTER_ALL if newest_first else 0)
+    parameters = {"topic": topic, "key": key, "run_id": run_id, "task": task, "after": start, "limit": _bounded(limit)}
+    return _rows(connection, EventRow, "list_events_newest" if newest_first else "list_events", parameters)
+
+
+def list_pools(connection: Connection, *, after: str | None = None, limit: int = 100) -> Page[PoolRow]:
+    """Pools by name."""
+    (name,) = _cursor(after, str)
+    return _page(connection, PoolRow, "list_pools", {"pool": None, "after": name}, limit, lambda row: (row.pool,))
+
+
+def get_pool(connection: Connection, pool: str) -> PoolRow | None:
+    """One pool."""
+    return _one(connection, PoolRow, "list_pools", {"pool": pool, "after": None, "limit": 1})
+
+
+def list_workers(
+    connection: Connection,
+    *,
+    pool: str | None = None,
+    states: Sequence[str] | None = ("active", "suspended"),
+    after: str | None = None,
+    limit: int = 100,
+) -> Page[WorkerRow]:
+    """Workers by pool and name; ``states=None`` lists those that left, too."""
+    after_pool, worker = _cursor(after, str, str)
+    parameters = {
+        "pool": pool,
+        "states": None if states is None else list(states),
+        "after_pool": after_pool,
+        "after_worker": worker,
+    }
+    return _page(connection, WorkerRow, "list_workers", parameters, limit, lambda row: (row.pool, row.worker))
+
+
+def list_pool_tasks(
+    connection: Connection,
+    pool: str,
+    *,
+    state: str | None = None,
+    worker: str | None = None,
+    dag: str | None = None,
+    run_id: str | None = None,
+    after: str | None = None,
+    limit: int = 1000,
+) -> Page[PoolTaskRow]:
+    """Who waits in a pool and who holds its slots, by DAG, run, task and attempt."""
+    after_dag, after_run, after_task, attempt = _cursor(after, str, str, str, int)
+    parameters = {
+        "pool": pool,
+        "state": state,
+        "worker": worker,
+        "dag": dag,
+        "run_id": run_id,
+        "after_dag": after_dag,
+        "after_run": after_run,
+        "after_task": after_task,
+        "after_attempt": attempt,
+    }
+    return _page(
+        connection,
+        PoolTaskRow,
+        "list_pool_tasks",
+        parameters,
+        limit,
+        lambda row: (row.dag, row.run_id, row.task, row.attempt),
+    )
+
+
+def list_dead_letters(connection: Connection, *, after: str | None = None, limit: int = 100) -> Page[DeadLetterRow]:
+    """Dead letters, newest first."""
+    at, partition, offset = _cursor(after, str, int, int)
+    parameters = {"after_at": at, "after_partition": partition, "after_offset": offset}
+    return _page(
+        connection,
+        DeadLetterRow,
+        "list_dead_letters",
+        parameters,
+        limit,
+        lambda row: (row.at, row.partition, row.offset),
+    )
+
+
+def get_dead_letter_value(connection: Connection, partition: int, offset: int) -> bytes | None:
+    """The whole value of a dead letter; None: there is no such letter, or it is a tombstone."""
+    found = connection.execute(
+        named_queries()["get_dead_letter_value"], {"partition": partition, "offset": offset}
+    ).fetchone()
+    return None if found is None or found[0] is None else bytes(found[0])
+
+
+def list_positions(connection: Connection) -> list[PositionRow]:
+    """How far each partition has been projected, and which are stopped and why."""
+    return _rows(connection, PositionRow, "list_positions", {})
+
+
+def get_projector(connection: Connection) -> ProjectorRow | None:
+    """The projector that writes; None: none ever did."""
+    return _one(connection, ProjectorRow, "get_projector", {})
+
+
+def get_position(connection: Connection, topic: str, partition: int) -> int:
+    """The ``shard_seq`` up to which a journal partition is in the read model; 0: nothing of it is."""
+    found = connection.execute(
+        named_queries()["get_position"], {"topic": topic, "partition": partition}, prepare=True
+    ).fetchone()
+    return 0 if found is None else int(found[0])
+
+
+def parse_position(text: str) -> tuple[str, int, int]:
+    """``topic/partition/shard_seq``. Raises ``BadCursor`` if it is none."""
+    topic, _, rest = text.partition("/")
+    partition, _, shard_seq = rest.partition("/")
+    if topic not in (EVENTS, POOL_EVENTS) or not (partition.isdecimal() and shard_seq.isdecimal()):
+        raise BadCursor(f"'{text}' is no journal position; one looks like 'events/3/1207'")
+    return topic, int(partition), int(shard_seq)
+
+
+def wait_for_position(connection: Connection, position: str, timeout_s: float) -> bool:
+    """Wait until the read model has reached ``topic/partition/shard_seq``; false: it did not in time.
+
+    The connection must be in autocommit mode, or it would look at one moment for ever.
+    """
+    topic, partition, wanted = parse_position(position)
+    deadline = time.monotonic() + timeout_s
+    pause_s = 0.002
+    while get_position(connection, topic, partition) < wanted:
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            return False
+        time.sleep(min(pause_s, remaining))
+        pause_s = min(pause_s * 1.5, 0.1)
+    return True
+
+
+def _bounded(limit: int) -> int:
+    return max(1, min(limit, PAGE_MAX))
+
+
+def _rows(connection: Connection, kind: type[T], name: str, parameters: Mapping[str, object]) -> list[T]:
+    def maker(cursor: psycopg.Cursor[Any]) -> RowMaker[T]:
+        columns = [column.name for column in cursor.description or ()]
+        assert not columns or columns == list(kind.__struct_fields__), f"{name}: {columns} is not {kind.__name__}"
+        return lambda values: kind(*values)
+
+    with psycopg.Cursor(connection, row_factory=maker) as cursor:
+        set_json_loads(msgspec.json.decode, cursor)
+        # Never prepared: a generic plan could not use the filters that are given.
+        cursor.execute(named_queries()[name], parameters, prepare=False)
+        return cursor.fetchall()
+
+
+def _one(connection: Connection, kind: type[T], name: str, parameters: Mapping[str, object]) -> T | None:
+    rows = _rows(connection, kind, name, parameters)
+    return rows[0] if rows else None
+
+
+def _page(
+    connection: Connection,
+    kind: type[T],
+    name: str,
+    parameters: Mapping[str, object],
+    limit: int,
+    place: Callable[[T], tuple[object, ...]],
+) -> Page[T]:
+    limit = _bounded(limit)
+    # One more than asked for tells whether there is more.
+    rows = _rows(connection, kind, name, {**parameters, "limit": limit + 1})
+    more = len(rows) > limit
+    rows = rows[:limit]
+    return Page(items=rows, next=_encoded(place(rows[-1])) if more else None)
+
+
+def _encoded(place: tuple[object, ...]) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
+
+
+def _cursor(after: str | None, *kinds: type) -> list[Any]:
+    if after is None:
+        return [None] * len(kinds)
+    try:
+        place = msgspec.json.decode(base64.urlsafe_b64decode(after + "=" * (-len(after) % 4)))
+    except (ValueError, binascii.Error) as error:
+        raise BadCursor(f"'{after[:80]}' is no cursor; hand back the 'next' of the page before, or none") from error
+    fits = isinstance(place, list) and [type(part) for part in place] == list(kinds)
+    if not fits:
+        raise BadCursor(
+            f"'{after[:80]}' is the cursor of another list; hand back the 'next' of this list's page before"
+        )
+    return list(place)
