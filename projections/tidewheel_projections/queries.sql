@@ -43,6 +43,8 @@ FROM tidewheel.runs
 WHERE (%(dag)s::text IS NULL OR dag = %(dag)s::text COLLATE "C")
   AND (%(states)s::text[] IS NULL OR state = ANY (%(states)s::text[]))
   AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
+  AND (%(since)s::timestamptz IS NULL OR created_at >= %(since)s::timestamptz)
+  AND (%(until)s::timestamptz IS NULL OR created_at < %(until)s::timestamptz)
   AND (%(after_at)s::timestamptz IS NULL
        OR (created_at, dag, run_id) < (%(after_at)s::timestamptz, %(after_dag)s::text COLLATE "C", %(after_run)s::text COLLATE "C"))
 ORDER BY created_at DESC, dag DESC, run_id DESC

@@ -10,6 +10,7 @@ import base64
 import binascii
 import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -92,15 +93,19 @@ def list_runs(
     dag: str | None = None,
     states: Sequence[str] | None = None,
     kind: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
     after: str | None = None,
     limit: int = 100,
 ) -> Page[RunRow]:
-    """Runs, newest first."""
+    """Runs, newest first; those created from ``since`` on and before ``until``."""
     at, after_dag, after_run = _cursor(after, str, str, str)
     parameters = {
         "dag": dag,
         "states": None if states is None else list(states),
         "kind": kind,
+        "since": since,
+        "until": until,
         "after_at": at,
         "after_dag": after_dag,
         "after_run": after_run,
