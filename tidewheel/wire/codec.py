@@ -12,6 +12,7 @@ from typing import Final, cast
 
 import msgspec
 
+from tidewheel.core.commands import Command
 from tidewheel.core.events import AnyEvent, Event, Recorded
 from tidewheel.wire import catalog
 from tidewheel.wire.compiled import (
@@ -25,8 +26,8 @@ from tidewheel.wire.compiled import (
     compile_writer,
 )
 from tidewheel.wire.faults import DecodeError, EncodeError
-from tidewheel.wire.messages import Checkpoint, DeadLetter, Snapshot
-from tidewheel.wire.rules import DEAD_LETTER_BYTES_MAX, SNAPSHOT_BYTES_MAX, VALUE_BYTES_MAX
+from tidewheel.wire.messages import DeadLetter, TriggerRun
+from tidewheel.wire.rules import DEAD_LETTER_BYTES_MAX, INPUT_BYTES_MAX, VALUE_BYTES_MAX
 from tidewheel.wire.upcast import UPCASTS
 
 __all__ = [
@@ -45,12 +46,6 @@ __all__ = [
 CHAIN_SIZE: Final = 8
 #: What the first event of a journal partition is chained to.
 GENESIS: Final = bytes(CHAIN_SIZE)
-
-_LIMITS: Final[dict[type, int]] = {
-    DeadLetter: DEAD_LETTER_BYTES_MAX,
-    Snapshot: SNAPSHOT_BYTES_MAX,
-    Checkpoint: VALUE_BYTES_MAX,
-}
 
 _writers: Final[dict[type, Writer]] = {}
 _event_writers: Final[dict[type, EventWriter]] = {}
@@ -144,7 +139,9 @@ def _reader(data: bytes, *, events: bool) -> Reader:
 
 
 def _limit(message: type[msgspec.Struct]) -> int:
-    return _LIMITS.get(message, VALUE_BYTES_MAX)
+    if issubclass(message, Command | TriggerRun):
+        return INPUT_BYTES_MAX
+    return DEAD_LETTER_BYTES_MAX if message is DeadLetter else VALUE_BYTES_MAX
 
 
 def _fault(data: object, error: Exception) -> DecodeError:

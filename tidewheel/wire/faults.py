@@ -7,7 +7,7 @@ class DecodeError(Exception):
     """Bytes that are no message of ours. ``code`` is for programs, ``reason`` for people: what, where, what is right.
 
     Codes: ``foreign`` (not our framing), ``unknown_schema``, ``unexpected`` (a message that has no business here),
-    ``truncated``, ``trailing``, ``oversized``, ``malformed`` (not Avro or JSON), ``invalid`` (against the message's rules).
+    ``truncated``, ``trailing``, ``oversized``, ``malformed`` (not Avro or JSON), ``invalid`` (against a rule of ours).
     """
 
     def __init__(self, code: str, reason: str) -> None:

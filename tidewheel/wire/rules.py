@@ -12,13 +12,13 @@ from typing import Final, NoReturn
 
 from tidewheel.wire.faults import DecodeError, EncodeError
 
-#: Kafka takes batches up to 1 MiB (``max.message.bytes``) *after* compression, so what arrives may be far larger. What
-#: a message holds by our own limits (an output of 64 KiB, a definition) is well below.
+#: Of any message. Kafka takes batches up to about this (``max.message.bytes``) *after* compression, so what arrives may
+#: be far larger; what a message holds by our own limits (an output of 64 KiB, a definition) is well below.
 VALUE_BYTES_MAX: Final = 1 << 20
-#: A dead letter holds any record that Kafka let pass, and its own fields.
-DEAD_LETTER_BYTES_MAX: Final = 2 << 20
-#: A DAG's state with all its live runs; the ``snapshots`` topic is created with this ``max.message.bytes``.
-SNAPSHOT_BYTES_MAX: Final = 16 << 20
+#: Of what comes in: smaller, so that the event which repeats what a command said still fits.
+INPUT_BYTES_MAX: Final = VALUE_BYTES_MAX - (1 << 16)
+#: A dead letter holds the record it is about, cut to fit, and yet must fit into ``log.limits.RECORD_BYTES_MAX``.
+DEAD_LETTER_BYTES_MAX: Final = 1_400_000
 
 ID_LENGTH_MAX: Final = 200
 RUN_ID_LENGTH_MAX: Final = 250
