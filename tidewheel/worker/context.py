@@ -1,0 +1,120 @@
+"""What a task's code may know of the attempt it runs in, and say while it runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Protocol
+
+import msgspec
+
+
+class Identity(Protocol):
+    """Which attempt this is; ``core.mail.AssignTask`` is one."""
+
+    @property
+    def dag(self) -> str: ...
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def task(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def logical_date(self) -> int | None: ...
+    @property
+    def interval_start(self) -> int | None: ...
+    @property
+    def interval_end(self) -> int | None: ...
+
+
+class Voice(Protocol):
+    """How the context reaches the worker."""
+
+    def progress(self, progress: str | None) -> None:
+        """Show ``progress`` (JSON text) with a heartbeat soon."""
+
+    def log(self, text: str) -> None:
+        """Add to the task's log."""
+
+    def environment(self) -> Mapping[str, str]:
+        """The task's ``env``, secrets resolved."""
+
+
+class Context:
+    """The attempt a function runs for, given to its parameter ``context`` or by ``tidewheel.worker.current()``."""
+
+    __slots__ = ("_identity", "_voice", "cancelled")
+
+    def __init__(self, identity: Identity, voice: Voice, cancelled: threading.Event) -> None:
+        self._identity = identity
+        self._voice = voice
+        #: Set when the attempt is cancelled, timed out or about to lose its lease: return or raise soon.
+        self.cancelled = cancelled
+
+    @property
+    def dag(self) -> str:
+        """The DAG's id."""
+        return self._identity.dag
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self._identity.run_id
+
+    @property
+    def task(self) -> str:
+        """The task's id."""
+        return self._identity.task
+
+    @property
+    def attempt(self) -> int:
+        """The attempt's number: the fencing token. Write with it what must not be overwritten by an older attempt."""
+        return self._identity.attempt
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt of this task in this run: give it to services that do a thing once per key."""
+        return f"{self.dag}/{self.run_id}/{self.task}"
+
+    @property
+    def logical_date(self) -> datetime | None:
+        """The schedule slot the run stands for."""
+        return instant(self._identity.logical_date)
+
+    @property
+    def interval(self) -> tuple[datetime, datetime] | None:
+        """The run's data interval: from, and up to but not including."""
+        start, end = instant(self._identity.interval_start), instant(self._identity.interval_end)
+        return None if start is None or end is None else (start, end)
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        """The task's ``env``, secrets resolved."""
+        return self._voice.environment()
+
+    def heartbeat(self, progress: object = None) -> None:
+        """Show ``progress`` (any JSON value). The lease needs no help: it is renewed while the function runs."""
+        self._voice.progress(None if progress is None else msgspec.json.encode(progress).decode())
+
+    def log(self, text: str) -> None:
+        """Add a line to the task's log."""
+        self._voice.log(text if text.endswith("\n") else text + "\n")
+
+
+def instant(milliseconds: int | None) -> datetime | None:
+    """Milliseconds since the epoch as a time in UTC."""
+    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+active: ContextVar[Context] = ContextVar("tidewheel_context")
+
+
+def current() -> Context:
+    """The context of the attempt that this code runs for. Raises ``LookupError`` outside of one."""
+    try:
+        return active.get()
+    except LookupError:
+        raise LookupError("tidewheel.worker.current() works only inside a function that a worker is running") from None

@@ -1,0 +1,124 @@
+"""Functions registered by name, run in the worker's own threads.
+
+Python cannot end a thread from outside. So a function that ran too long, or whose lease is about to end, is reported
+at once, its ``context.cancelled`` is set and whatever it does later is ignored; but it keeps its slot until it
+returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tidewheel.core.assignment import ActionSpec, PythonSpec
+from tidewheel.worker.attempt import Attempt
+from tidewheel.worker.context import Context, active
+from tidewheel.worker.outcome import Failed, Outcome, outcome_of, outcome_of_exception
+from tidewheel.worker.secrets import Secrets, SecretUnavailable, resolve_all
+
+#: A user's function: any parameters, a JSON value or an awaitable of one.
+Function = Callable[..., Any]
+
+
+def takes_context(function: Function) -> bool:
+    """Whether ``function`` declares a parameter named ``context``."""
+    try:
+        return "context" in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def call(function: Function, kwargs: Mapping[str, Any], context: Context, with_context: bool) -> Outcome:
+    """Call ``function`` and say how it ended, whatever it raises."""
+    token = active.set(context)
+    try:
+        value = function(**kwargs, context=context) if with_context else function(**kwargs)
+        if inspect.iscoroutine(value):
+            value = asyncio.run(value)
+        return outcome_of(value)
+    except SystemExit as exit_request:
+        return exit_outcome(exit_request)
+    except BaseException as error:
+        trace = error.__traceback__
+        # The first frame is this one.
+        return outcome_of_exception(error, trace.tb_next if trace is not None and trace.tb_next is not None else trace)
+    finally:
+        active.reset(token)
+
+
+def exit_outcome(request: SystemExit) -> Outcome:
+    """The outcome of ``sys.exit``: as a process would end."""
+    if request.code is None or request.code == 0:
+        return outcome_of(None)
+    if isinstance(request.code, int):
+        return Failed("exit_code", f"the function called sys.exit({request.code})", request.code)
+    return Failed("exit_code", f"the function called sys.exit: {request.code}", 1)
+
+
+class _Voice:
+    """The worker's ear for a function in its own process."""
+
+    __slots__ = ("_attempt", "_env", "_nudge", "_secrets")
+
+    def __init__(self, attempt: Attempt, secrets: Secrets, nudge: Callable[[Attempt], None]) -> None:
+        self._attempt = attempt
+        self._secrets = secrets
+        self._nudge = nudge
+        self._env: dict[str, str] | None = None
+
+    def progress(self, progress: str | None) -> None:
+        if progress is not None:
+            self._attempt.progress = progress
+            self._nudge(self._attempt)
+
+    def log(self, text: str) -> None:
+        self._attempt.log.write("stdout", text.encode("utf-8", "replace"))
+
+    def environment(self) -> Mapping[str, str]:
+        if self._env is None:
+            action = self._attempt.action
+            texts = action.env if isinstance(action, PythonSpec) else {}
+            self._env = resolve_all(texts, self._secrets)
+        return self._env
+
+
+class Functions:
+    """The executor of registered functions."""
+
+    killable = False
+
+    def __init__(self, secrets: Secrets, nudge: Callable[[Attempt], None]) -> None:
+        self._secrets = secrets
+        self._nudge = nudge
+        self._functions: dict[str, tuple[Function, bool]] = {}
+
+    def register(self, name: str, function: Function) -> None:
+        """Run ``function`` for actions ``python: name``."""
+        if not callable(function):
+            raise TypeError(f"function '{name}' is not callable: {function!r}")
+        self._functions[name] = (function, takes_context(function))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._functions
+
+    def unknown(self, name: str) -> Failed:
+        """Why ``name`` cannot be run."""
+        near = difflib.get_close_matches(name, self._functions, 1)
+        hint = f"; did you mean '{near[0]}'?" if near else f" among its {len(self._functions)} functions"
+        return Failed("setup", f"this worker has no function '{name}'{hint}")
+
+    def run(self, attempt: Attempt, action: ActionSpec) -> Outcome:
+        """Call the function in this thread."""
+        assert isinstance(action, PythonSpec)
+        function, with_context = self._functions[action.callable]
+        context = Context(attempt.assignment, _Voice(attempt, self._secrets, self._nudge), attempt.cancelled)
+        try:
+            return call(function, action.kwargs, context, with_context)
+        except SecretUnavailable as error:
+            return Failed("setup", str(error))
+
+    def close(self) -> None:
+        """Nothing to let go of."""

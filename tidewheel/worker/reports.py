@@ -1,0 +1,107 @@
+"""What is said about an attempt's end."""
+
+from __future__ import annotations
+
+import time
+
+from tidewheel.core.commands import ReportCancelled, ReportFailure, ReportSuccess
+from tidewheel.core.mail import StopAttempt
+from tidewheel.worker.attempt import Attempt, StopReason
+from tidewheel.worker.masking import Masker
+from tidewheel.worker.outbox import Report
+from tidewheel.worker.outcome import MESSAGE_CHARS_MAX, Failed, Outcome, Succeeded, outcome_of_json, trimmed
+
+_LOST = {
+    StopReason.FENCE: "the lease was about to end and could not be renewed, so the worker ended the attempt",
+    StopReason.GIVE_UP: "the worker is shutting down and gave the attempt up",
+}
+
+
+def wall_ms() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def closing_report(worker: str, attempt: Attempt, outcome: Outcome | None, masker: Masker) -> Report | None:
+    """The report of the attempt's end; None if nobody wants one. A stop outweighs what the code said on its way out.
+
+    ``outcome`` is None when the attempt is reported before (or without) an outcome.
+    """
+    ended_at = wall_ms()
+    started_at = attempt.started_at or ended_at
+    dag, run_id, task, number = attempt.key
+    match attempt.stopped:
+        case StopReason.DISCARD:
+            return None
+        case StopReason.CANCEL:
+            return ReportCancelled(
+                actor=f"worker:{worker}",
+                dag=dag,
+                run_id=run_id,
+                task=task,
+                attempt=number,
+                worker=worker,
+                started_at=started_at,
+                ended_at=ended_at,
+            )
+        case StopReason.TIMEOUT:
+            seconds = (attempt.assignment.timeout_ms or 0) / 1000
+            outcome = Failed("timeout", f"ran longer than its timeout of {seconds:g} s and was ended")
+        case StopReason.FENCE | StopReason.GIVE_UP:
+            outcome = Failed("worker_lost", _LOST[attempt.stopped])
+        case None:
+            assert outcome is not None, "an attempt that was not stopped ends with an outcome"
+    if masker.pattern is not None:
+        outcome = _masked(outcome, masker)
+    if isinstance(outcome, Succeeded):
+        return ReportSuccess(
+            actor=f"worker:{worker}",
+            dag=dag,
+            run_id=run_id,
+            task=task,
+            attempt=number,
+            worker=worker,
+            started_at=started_at,
+            ended_at=ended_at,
+            output=outcome.output,
+        )
+    return ReportFailure(
+        actor=f"worker:{worker}",
+        dag=dag,
+        run_id=run_id,
+        task=task,
+        attempt=number,
+        worker=worker,
+        started_at=started_at,
+        ended_at=ended_at,
+        kind=outcome.kind,
+        message=trimmed(outcome.message, MESSAGE_CHARS_MAX),
+        exit_code=outcome.exit_code,
+    )
+
+
+def cancelled_unseen(worker: str, mail: StopAttempt) -> ReportCancelled:
+    """The answer to a cancel of an attempt whose assignment never came here: nothing of it runs."""
+    now = wall_ms()
+    return ReportCancelled(
+        actor=f"worker:{worker}",
+        dag=mail.dag,
+        run_id=mail.run_id,
+        task=mail.task,
+        attempt=mail.attempt,
+        worker=worker,
+        started_at=now,
+        ended_at=now,
+    )
+
+
+def _masked(outcome: Outcome, masker: Masker) -> Outcome:
+    """``outcome`` without secrets. An output that the mask breaks (the secret was a number) is refused."""
+    if isinstance(outcome, Failed):
+        return Failed(outcome.kind, masker.mask(outcome.message), outcome.exit_code)
+    if outcome.output is None:
+        return outcome
+    masked = masker.mask(outcome.output)
+    if masked == outcome.output:
+        return outcome
+    return outcome_of_json(masked.encode(), "the output, with its secrets masked,")
