@@ -1,7 +1,7 @@
 """Typed reads from the read model, each on a connection the caller gives.
 
-Lists are paged by keyset: hand ``Page.next`` back as ``after``. Any connection to the database will do; tables are named
-with their schema. A reader that must see its own write calls ``wait_for_position`` with the position of that write first.
+Lists are paged by keyset: hand ``Page.next`` back as ``after``. Any connection to the database will do; tables are
+named with their schema. A reader that must see its own write calls ``wait_for_position`` with that write's position.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a read gives: rows as JSON-ready structs.
 
-Instants are RFC 3339 text in UTC with milliseconds; None: not (yet) so. The fields of each struct stand in the order of
-the columns of its query in ``queries.sql``; ``reads`` checks that.
+Instants are RFC 3339 text in UTC with milliseconds; None: not (yet) so. The fields of each struct stand in the order
+of the columns of its query in ``queries.sql``; ``reads`` checks that.
 """
 
 from __future__ import annotations

