@@ -19,9 +19,9 @@ as far as the task's code can be killed; a function in a thread cannot, and is t
 own.
 """
 
-from tidewheel.worker.context import Context, current
+from tidewheel.task.context import Context, current
+from tidewheel.task.outcome import Failed, Outcome, Succeeded
 from tidewheel.worker.executor import Executor
-from tidewheel.worker.outcome import Failed, Outcome, Succeeded
 from tidewheel.worker.secrets import KnownSecrets, Secrets, SecretUnavailable
 from tidewheel.worker.worker import Worker
 

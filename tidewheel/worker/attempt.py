@@ -156,7 +156,7 @@ class Attempt:
             self._control = None
 
     def stop(self, reason: StopReason, now: float) -> bool:
-        """End the attempt. True: nothing of it runs, or it cannot be killed, so the caller settles and reports it now."""
+        """End the attempt. True: nothing of it runs, or it cannot be killed, so the caller settles and reports it."""
         with self._lock:
             if self.settled:
                 return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from tidewheel.core.assignment import ActionSpec
-from tidewheel.worker.outcome import Outcome
+from tidewheel.task.outcome import Outcome
 
 if TYPE_CHECKING:
     from tidewheel.worker.attempt import Attempt

@@ -6,10 +6,10 @@ import time
 
 from tidewheel.core.commands import ReportCancelled, ReportFailure, ReportSuccess
 from tidewheel.core.mail import StopAttempt
+from tidewheel.task.outcome import MESSAGE_CHARS_MAX, Failed, Outcome, Succeeded, outcome_of_json, trimmed
 from tidewheel.worker.attempt import Attempt, StopReason
 from tidewheel.worker.masking import Masker
 from tidewheel.worker.outbox import Report
-from tidewheel.worker.outcome import MESSAGE_CHARS_MAX, Failed, Outcome, Succeeded, outcome_of_json, trimmed
 
 _LOST = {
     StopReason.FENCE: "the lease was about to end and could not be renewed, so the worker ended the attempt",

@@ -158,7 +158,7 @@ class Watch:
         heapq.heappush(self._heap, (attempt.check_at, next(self._order), attempt))
 
     def _abandoned(self, attempt: Attempt, now: float) -> bool:
-        """Whether it cannot be killed and ignored its cancellation: its lease then runs out, so that the run can end."""
+        """Whether it cannot be killed and ignored its cancellation: its lease then runs out, which ends it."""
         asked = attempt.stopped is not None and not attempt.executor.killable
         return asked and now > attempt.stopped_at + self._unkillable_grace_s
 

@@ -18,12 +18,12 @@ from tidewheel.core.commands import LeavePool
 from tidewheel.core.mail import AnyMail, AssignTask, LeaseRenewed, Reply, StopAttempt, WorkerUnknown, WorkerWelcome
 from tidewheel.log.interface import Log
 from tidewheel.log.partition import partition_of
+from tidewheel.task.outcome import Failed, Outcome, outcome_of_exception
 from tidewheel.worker.attempt import Attempt, StopReason
 from tidewheel.worker.executor import Executor
 from tidewheel.worker.functions import Function, Functions
 from tidewheel.worker.membership import Membership
 from tidewheel.worker.outbox import Outbox
-from tidewheel.worker.outcome import Failed, Outcome, outcome_of_exception
 from tidewheel.worker.postbox import Postbox
 from tidewheel.worker.reports import cancelled_unseen, closing_report, wall_ms
 from tidewheel.worker.roster import Roster

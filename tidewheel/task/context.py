@@ -44,7 +44,7 @@ class Voice(Protocol):
 
 
 class Context:
-    """The attempt a function runs for, given to its parameter ``context`` or by ``tidewheel.worker.current()``."""
+    """The attempt a function runs for, given to its parameter ``context`` or by ``current()``."""
 
     __slots__ = ("_identity", "_voice", "cancelled")
 
@@ -117,4 +117,4 @@ def current() -> Context:
     try:
         return active.get()
     except LookupError:
-        raise LookupError("tidewheel.worker.current() works only inside a function that a worker is running") from None
+        raise LookupError("current() works only inside a function that a worker is running") from None
