@@ -20,14 +20,14 @@ class Secret(msgspec.Struct, frozen=True, tag_field="kind", tag="secret"):
 Text = tuple[str | Secret, ...]
 
 
-class RunSpec(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run"):
+class RunSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="run"):
     """Run ``command`` by ``/bin/sh -c`` under ``env``."""
 
     command: str
     env: dict[str, Text] = msgspec.field(default_factory=dict)
 
 
-class PythonSpec(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="python"):
+class PythonSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="python"):
     """Call ``callable`` (``module:name``, or a name registered with an embedded worker) with ``kwargs``."""
 
     callable: str
@@ -35,7 +35,7 @@ class PythonSpec(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
     env: dict[str, Text] = msgspec.field(default_factory=dict)
 
 
-class HttpSpec(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="http"):
+class HttpSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="http"):
     """Send one HTTP request."""
 
     method: str

@@ -13,18 +13,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import structlog
 
 from tidewheel.core.decide import resend_leases
 from tidewheel.core.expressions import Evaluator
-from tidewheel.core.mail import AnyMail
 from tidewheel.core.rules import Rules
 from tidewheel.core.state import Dag
 from tidewheel.log.interface import (
-    MAIL,
     Append,
     Batch,
     CommitAborted,
@@ -35,11 +33,10 @@ from tidewheel.log.interface import (
 )
 from tidewheel.runtime.intake import take_in
 from tidewheel.runtime.recovery import bring_up_to_date
-from tidewheel.runtime.shard import Shard, shard_of
+from tidewheel.runtime.shard import Shard
 from tidewheel.runtime.snapshots import snapshot_appends
 from tidewheel.runtime.timers import Timers
-from tidewheel.runtime.work import Work
-from tidewheel.wire.codec import encode
+from tidewheel.runtime.work import Work, mail_append
 
 log = structlog.get_logger()
 
@@ -200,18 +197,14 @@ class Scheduler:
         shard.grace_until = self._clock() + self._rules.lease_ms
         self._owned[shard.number] = shard
         self._timers.arm_all(shard)
-        again: list[AnyMail] = []
         for state in shard.aggregates.values():
             if isinstance(state, Dag):
-                again += resend_leases(state, self._rules)
-        self._send(again)
+                leases = resend_leases(state, self._rules)
+                self._send([mail_append(lease, self._log.partitions) for lease in leases])
 
-    def _send(self, mail: list[AnyMail]) -> None:
+    def _send(self, mail: Sequence[Append]) -> None:
         for message in mail:
-            partition = message.partition
-            if partition < 0:
-                partition = shard_of(message.receiver, self._log.partitions)
-            self._producer.send(Append(MAIL, message.receiver.encode(), encode(message), partition=partition))
+            self._producer.send(message)
 
     def _checkpoint(self, batch: Batch) -> None:
         """Write a checkpoint for one shard that has grown enough; one a turn, so that no turn takes long."""

@@ -21,7 +21,7 @@ from tidewheel.core.mail import AnyMail, Reply
 from tidewheel.core.rules import Rules
 from tidewheel.core.snapshot import empty
 from tidewheel.core.state import Aggregate, Pool
-from tidewheel.log.interface import COMMANDS, DEAD_LETTERS, Append, Record
+from tidewheel.log.interface import COMMANDS, DEAD_LETTERS, MAIL, Append, Record
 from tidewheel.runtime.shard import JOURNAL_OF, AggregateKey, JournalHead, Shard, shard_of, target_of
 from tidewheel.wire.codec import encode, encode_event
 from tidewheel.wire.messages import DeadLetter
@@ -31,6 +31,14 @@ log = structlog.get_logger()
 #: Dead letters keep the record whole up to this size; longer ones are cut, so that a dead letter always fits into a
 #: record.
 _DEAD_VALUE_BYTES_MAX = 900_000
+
+
+def mail_append(message: AnyMail, partitions: int) -> Append:
+    """The mail as a record for its receiver's partition."""
+    partition = message.partition
+    if partition < 0:
+        partition = shard_of(message.receiver, partitions)
+    return Append(MAIL, message.receiver.encode(), encode(message), partition=partition % partitions)
 
 
 class Work:
@@ -48,7 +56,7 @@ class Work:
         self._event_count: dict[int, int] = {}
         self._armed: list[tuple[int, Timer]] = []
         self.appends: list[Append] = []
-        self.mail: list[AnyMail] = []
+        self.mail: list[Append] = []
         self.events = 0
 
     def handle(self, command: c.Command, cause: str, record: Record | None = None) -> None:
@@ -79,6 +87,7 @@ class Work:
         state = self._states.get(key) or shard.aggregates.get(key) or empty(*key)
         try:
             decision = decide(state, command, self._now, self._rules)
+            mail = [mail_append(message, self._partitions) for message in decision.mail]
             self._record(shard, key, state, decision, cause)
         except Exception as error:  # one command that we can not decide must not stop the shard
             log.exception(
@@ -86,7 +95,7 @@ class Work:
             )
             self.reject(record, "failed", f"{type(command).__name__} for {key.kind} '{key.name}': {error!r}", command)
             return
-        self.mail += decision.mail
+        self.mail += mail
         for follow_up in decision.commands:
             self._queue.append((follow_up, cause))
         self._answer(command, decision.answer, shard, key, record)
@@ -136,19 +145,18 @@ class Work:
             request = cast(c.Request, command)
             topic = JOURNAL_OF[key.kind]
             head = self._heads.get((shard.number, topic)) or shard.heads[topic]
-            self.mail.append(
-                Reply(
-                    receiver=request.receiver,
-                    partition=request.reply_partition,
-                    request_id=request.request_id,
-                    ok=answer.ok,
-                    message=answer.message,
-                    code=answer.code,
-                    run_id=answer.run_id,
-                    created=answer.created,
-                    position=f"{topic}/{shard.number}/{head.shard_seq}",
-                )
+            reply = Reply(
+                receiver=request.receiver,
+                partition=request.reply_partition % self._partitions,
+                request_id=request.request_id,
+                ok=answer.ok,
+                message=answer.message,
+                code=answer.code,
+                run_id=answer.run_id,
+                created=answer.created,
+                position=f"{topic}/{shard.number}/{head.shard_seq}",
             )
+            self.mail.append(mail_append(reply, self._partitions))
         elif not answer.ok and answer.code != "stale":
             self.reject(record, answer.code, answer.message, command)
 

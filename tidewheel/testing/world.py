@@ -155,7 +155,13 @@ class World:
     """The engine and everything around it."""
 
     def __init__(
-        self, evaluator: Evaluator, *, seed: int = 0, partitions: int = 4, schedulers: int = 1, checkpoint_events: int = 500
+        self,
+        evaluator: Evaluator,
+        *,
+        seed: int = 0,
+        partitions: int = 4,
+        schedulers: int = 1,
+        checkpoint_events: int = 500,
     ) -> None:
         self.random = random.Random(seed)
         self.now = START_MS
@@ -267,5 +273,3 @@ class World:
         report = check_log(self.log)
         assert report.ok, report.violations[:5]
         return report
-
-

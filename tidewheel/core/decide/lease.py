@@ -15,7 +15,7 @@ from tidewheel.core.decide.task import next_try
 from tidewheel.core.expressions import ExpressionError
 from tidewheel.core.graph import encode_action
 from tidewheel.core.mail import AssignTask, StopAttempt
-from tidewheel.core.rules import Rules
+from tidewheel.core.rules import ACTION_BYTES_MAX, Rules
 from tidewheel.core.scope import render_action, scope_of
 from tidewheel.core.state import Dag, RunState, TaskState
 
@@ -148,7 +148,10 @@ def _action(state: Dag, run: RunState, name: str, rules: Rules) -> str:
     if fixed is not None:
         return fixed
     scope = scope_of(state, run, name)
-    return encode_action(render_action(definition.tasks[name], definition.workflow.env, scope, rules.evaluator))
+    action = encode_action(render_action(definition.tasks[name], definition.workflow.env, scope, rules.evaluator))
+    if len(action.encode()) > ACTION_BYTES_MAX:
+        raise ExpressionError(f"with its values filled in the action has more than {ACTION_BYTES_MAX:,} bytes")
+    return action
 
 
 def _assignment(state: Dag, run: RunState, name: str, action: str, rules: Rules) -> AssignTask:
