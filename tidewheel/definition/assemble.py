@@ -1,0 +1,118 @@
+"""A draft without mistakes becomes a ``core.workflow.Workflow``: short forms written out, defaults merged in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidewheel.core.inputs import typed
+from tidewheel.core.workflow import Action, Concurrency, Http, Input, Python, Retry, Run, Schedule, Task, Workflow
+from tidewheel.definition.shapes import Draft
+from tidewheel.definition.templates import has_expression, whole_expression
+
+
+def assemble(draft: Draft) -> Workflow:
+    """The workflow that the file describes. The draft has passed ``lint``."""
+    defaults = draft.get("defaults", {})
+    optional: dict[str, Any] = {name: draft[name] for name in ("description", "owner", "priority") if name in draft}
+    return Workflow(
+        id=draft["id"],
+        tasks=tuple(_task(task, defaults) for task in draft["tasks"]),
+        tags=tuple(draft.get("tags", ())),
+        schedule=_schedule(draft["schedule"]) if "schedule" in draft else None,
+        inputs={name: _input(declared) for name, declared in draft.get("inputs", {}).items()},
+        env=dict(draft.get("env", {})),
+        concurrency=Concurrency(**draft.get("concurrency", {})),
+        **optional,
+    )
+
+
+def condition_source(written: str) -> str:
+    """The CEL of an ``if``: one whole ``${{ }}``, or a bare expression."""
+    whole = whole_expression(written) if has_expression(written) else None
+    return whole.source if whole is not None else written.strip()
+
+
+def _schedule(written: Any) -> Schedule:
+    if isinstance(written, str):
+        return Schedule(cron=(written,))
+    names = {
+        "every": "every_ms",
+        "catchup_window": "catchup_window_ms",
+        "jitter": "jitter_ms",
+        "misfire_grace": "misfire_grace_ms",
+    }
+    fields = {names.get(key, key): value for key, value in written.items()}
+    return Schedule(**{**fields, "cron": tuple(fields.get("cron", ()))})
+
+
+def _input(written: Draft) -> Input:
+    kind = written["type"]
+    default = written.get("default")
+    return Input(
+        type=kind,
+        default=default if default is None or is_computed(default) else typed(kind, default),
+        required="default" not in written,
+        description=written.get("description", ""),
+        enum=tuple(typed(kind, allowed) for allowed in written.get("enum", ())),
+    )
+
+
+def is_computed(value: Any) -> bool:
+    """Whether an expression stands anywhere in a JSON value."""
+    match value:
+        case str():
+            return has_expression(value)
+        case dict():
+            return any(is_computed(item) for item in value.values())
+        case list():
+            return any(is_computed(item) for item in value)
+    return False
+
+
+def _task(written: Draft, defaults: dict[str, Any]) -> Task:
+    fields: dict[str, Any] = {}
+    for name in ("infra_retries", "pool", "pool_slots", "trigger_rule", "description"):
+        for source in (written, defaults):
+            if name in source:
+                fields[name] = source[name]
+                break
+    timeout = written.get("timeout", defaults.get("timeout"))
+    return Task(
+        id=written["id"],
+        action=_action(written),
+        needs=tuple(written.get("needs", ())),
+        if_=condition_source(written["if"]) if "if" in written else None,
+        env=dict(written.get("env", {})),
+        retry=_retry(written, defaults),
+        timeout_ms=timeout,
+        **fields,
+    )
+
+
+def _retry(written: Draft, defaults: dict[str, Any]) -> Retry:
+    merged: dict[str, Any] = {}
+    for source in (defaults, written):
+        merged.update(source.get("retry", {}))
+        if "retries" in source:
+            merged["max"] = source["retries"]
+    only_on = merged.pop("only_on", {})
+    names = {"delay": "delay_ms", "max_delay": "max_delay_ms"}
+    fields = {names.get(key, key): value for key, value in merged.items()}
+    # Exit codes come from commands only; a default of theirs does not keep other tasks from being retried.
+    codes = tuple(only_on.get("exit_codes", ())) if "run" in written else ()
+    return Retry(**fields, only_on_exit_codes=codes)
+
+
+def _action(written: Draft) -> Action:
+    if "run" in written:
+        return Run(command=written["run"])
+    if "python" in written:
+        return Python(callable=written["python"], with_=dict(written.get("with", {})))
+    http = written["http"]
+    return Http(
+        **{
+            **http,
+            "headers": dict(http.get("headers", {})),
+            "expect": tuple(http.get("expect", ())),
+        }
+    )

@@ -1,0 +1,214 @@
+"""The language of workflow files: every key, what may stand there, and what editors say about it.
+
+Parsing and the JSON Schema both come from here.
+"""
+
+from __future__ import annotations
+
+from typing import Final, get_args
+
+from tidewheel.core.workflow import Backoff, Catchup, InputType, TriggerRule
+from tidewheel.definition.shapes import (
+    Anything,
+    AnythingMap,
+    Boolean,
+    Choice,
+    Condition,
+    Duration,
+    Either,
+    Integer,
+    Key,
+    ListOf,
+    MapOf,
+    Record,
+    Text,
+)
+
+ID_LENGTH_MAX: Final = 200
+ID_PATTERN: Final = "[a-z][a-z0-9_]*"
+_ID_MEANING: Final = "an id (a small letter, then small letters, digits and underscores)"
+_NAME_PATTERN: Final = "[A-Za-z_][A-Za-z0-9_]*"
+_NAME_MEANING: Final = "a letter or underscore, then letters, digits and underscores"
+
+ACTIONS: Final = ("run", "python", "http")
+#: Action keys of the language that come later.
+LATER_ACTIONS: Final = frozenset(
+    {"container", "kubernetes", "celery", "wait_for", "workflow", "trigger", "switch"},
+)
+METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+
+_RUN_NOT_TEMPLATED: Final = (
+    "a shell command is never templated, so that no value can become code: put the expression under 'env' "
+    '(NAME: "${{ … }}") and write "$NAME" in the command'
+)
+
+_ID = Text(_ID_MEANING, ID_PATTERN, length_max=ID_LENGTH_MAX)
+_NEED = Text(
+    "the id of a task", no_expression="needs are fixed when the workflow is deployed: an expression has no place here"
+)
+_TEXT = Text()
+_TEMPLATE = Text(no_expression="")
+_VALUE = Text(no_expression="", loose=True)
+_ENV = MapOf(_NAME_PATTERN, _VALUE, "a mapping of names to values", _NAME_MEANING)
+_ENV_DOC: Final = "Environment variables; values may hold ${{ }}, also ${{ secrets.NAME }}."
+
+_SCHEDULE = Record(
+    "a schedule",
+    {
+        "cron": Key(
+            ListOf(Text("a cron expression"), "a cron expression or a list of them", single=True, required=True),
+            'When to run: five cron fields in quotes, such as "0 6 * * *", or a list of them.',
+        ),
+        "every": Key(
+            Duration(minimum_ms=1_000), "Run in fixed steps of elapsed time, such as 15m, instead of by cron."
+        ),
+        "timezone": Key(_TEXT, "IANA time zone of the cron fields, such as Europe/Berlin.", default="UTC"),
+        "catchup": Key(
+            Choice(get_args(Catchup)),
+            "Slots that passed while paused or not deployed: none of them, the latest, or all in order.",
+            default="none",
+        ),
+        "catchup_window": Key(Duration(), "Never recover slots older than this."),
+        "jitter": Key(Duration(0), "Largest delay of a start, derived from the id; the logical date is unchanged."),
+        "misfire_grace": Key(
+            Duration(0), "A slot missed while no scheduler ran is still run if at most this late.", default="1h"
+        ),
+    },
+    later=frozenset({"start", "end", "overlap", "dst_gap", "dst_repeat"}),
+    one_of=("cron", "every"),
+)
+
+_INPUT = Record(
+    "an input",
+    {
+        "type": Key(Choice(get_args(InputType)), "The type of the value.", required=True),
+        "default": Key(
+            Anything(), "Taken when no value is given; may be an expression over run. Without it a value is required."
+        ),
+        "description": Key(_TEXT, "What the input is for."),
+        "enum": Key(ListOf(Anything(), "a list of the allowed values", required=True), "The allowed values."),
+    },
+)
+
+_RETRY = Record(
+    "retry",
+    {
+        "max": Key(Integer(0, 10_000), "Extra tries after the first.", default=0),
+        "delay": Key(Duration(0), "Wait before the first retry.", default="10s"),
+        "backoff": Key(Choice(get_args(Backoff)), "How the delay grows from retry to retry.", default="exponential"),
+        "max_delay": Key(Duration(0), "The delay never grows beyond this.", default="1d"),
+        "jitter": Key(Boolean(), "Spread delays by up to a quarter.", default=True),
+        "only_on": Key(
+            Record(
+                "only_on",
+                {
+                    "exit_codes": Key(
+                        ListOf(Integer(1, 255), "a list of exit codes", required=True),
+                        "Retry only when the command ended with one of these.",
+                    )
+                },
+            ),
+            "Retry only on these failures.",
+        ),
+    },
+)
+
+#: What a task and the workflow's defaults have in common.
+_SHARED: Final = {
+    "retries": Key(Integer(0, 10_000), "Short for retry.max: extra tries after the first."),
+    "retry": Key(_RETRY, "How often and how soon a failed attempt is tried again."),
+    "infra_retries": Key(Integer(0, 10_000), "Extra tries after a lost worker or an expired lease.", default=3),
+    "timeout": Key(Duration(), "Longest one attempt may run."),
+    "pool": Key(
+        Text("the name of a pool (small letters, digits, underscores)", ID_PATTERN, length_max=ID_LENGTH_MAX),
+        "The pool whose workers run it.",
+        default="default",
+    ),
+    "pool_slots": Key(Integer(1, 100_000), "Slots that one attempt takes.", default=1),
+}
+_LATER_SHARED: Final = frozenset({"total_timeout", "queue_timeout", "heartbeat_timeout"})
+
+_STATUS = Integer(100, 599)
+_HTTP = Record(
+    "http",
+    {
+        "method": Key(Choice(METHODS), "The request's method.", default="GET"),
+        "url": Key(_TEMPLATE, "Where to send the request; may hold ${{ }}.", required=True),
+        "headers": Key(
+            MapOf(
+                "[A-Za-z0-9!#$%&'*+.^_`|~-]+", _VALUE, "a mapping of header names to values", "not a legal header name"
+            ),
+            "Headers; values may hold ${{ }}, also ${{ secrets.NAME }}.",
+        ),
+        "json": Key(Anything(), "The body as JSON; texts may hold ${{ }}."),
+        "body": Key(_TEMPLATE, "The body as text; may hold ${{ }}."),
+        "expect": Key(
+            ListOf(_STATUS, "a status code or a list of them", single=True, required=True),
+            "Status codes that count as success; without it 200 to 299.",
+        ),
+    },
+)
+
+_TASK = Record(
+    "a task",
+    {
+        "id": Key(_ID, "The task's id, unique in the workflow.", required=True),
+        "description": Key(_TEXT, "What the task does."),
+        "needs": Key(
+            ListOf(_NEED, "the id of a task or a list of ids", single=True),
+            "Tasks that must end before this one starts.",
+        ),
+        "trigger_rule": Key(
+            Choice(get_args(TriggerRule)), "What the states of its needs must be for it to run.", default="all_success"
+        ),
+        "if": Key(Condition(), "An expression; the task is skipped when it is false."),
+        "run": Key(Text("a shell command", no_expression=_RUN_NOT_TEMPLATED), "A shell command, run by /bin/sh -c."),
+        "python": Key(
+            Text("a callable as module:name"), "An importable callable, module:name; what it returns is the output."
+        ),
+        "http": Key(_HTTP, "One HTTP request; the answer is the output."),
+        "with": Key(
+            AnythingMap("a mapping of argument names to values"), "Arguments of the Python callable; may hold ${{ }}."
+        ),
+        "env": Key(_ENV, _ENV_DOC),
+        **_SHARED,
+    },
+    later=LATER_ACTIONS
+    | _LATER_SHARED
+    | {"for_each", "as", "max_parallel", "max_items", "fail_fast", "inputs", "notify", "deadlines"},
+    one_of=ACTIONS,
+)
+
+WORKFLOW: Final = Record(
+    "a workflow",
+    {
+        "id": Key(_ID, "The DAG's id.", required=True),
+        "description": Key(_TEXT, "What the workflow is for."),
+        "owner": Key(_TEXT, "Who answers for it."),
+        "tags": Key(ListOf(_TEXT, "a list of texts"), "Words to find it by."),
+        "schedule": Key(
+            Either(Text("a cron expression"), _SCHEDULE),
+            'When it runs by itself. Short form: five cron fields in quotes, "0 6 * * *" (UTC).',
+        ),
+        "inputs": Key(
+            MapOf(_NAME_PATTERN, _INPUT, "a mapping of input names to declarations", _NAME_MEANING),
+            "Typed parameters of a run, checked before it is created.",
+        ),
+        "defaults": Key(Record("defaults", _SHARED, later=_LATER_SHARED), "What tasks get unless they say otherwise."),
+        "env": Key(_ENV, f"For every task. {_ENV_DOC}"),
+        "priority": Key(Integer(-1_000, 1_000), "Higher goes first in every pool.", default=0),
+        "concurrency": Key(
+            Record(
+                "concurrency",
+                {
+                    "max_runs": Key(Integer(1), "Runs at the same time.", default=16),
+                    "max_tasks": Key(Integer(1), "Tasks at the same time, over all runs."),
+                },
+                later=frozenset({"max_pool_share"}),
+            ),
+            "Limits of this workflow over all its runs.",
+        ),
+        "tasks": Key(ListOf(_TASK, "a list of tasks", required=True), "What to do.", required=True),
+    },
+    later=frozenset({"triggers", "deadlines", "notify"}),
+)
