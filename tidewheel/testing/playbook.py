@@ -4,7 +4,8 @@
 
     given(*deployed, RunCreated(...)).when(ReportSuccess(...), at=9_000).then(TaskSucceeded(...), RunSucceeded(...))
 
-``then`` compares whole events and shows a diff of the two lists; a type instead of an event stands for any event of that type.
+``then`` compares whole events and shows a diff of the two lists; a type instead of an event stands for any event of
+that type.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class Given:
     rules: Rules
 
     def when(self, command: Command, *, at: int) -> Outcome:
-        """Decide ``command``, and prove on the way that deciding changed nothing and that the outcome survives a snapshot."""
+        """Decide ``command``, and prove on the way that deciding changed nothing and that the outcome survives a
+        snapshot."""
         before = encode_snapshot(self.state)
         decision: Decision[Any] = decide(self.state, command, at, self.rules)
         assert encode_snapshot(self.state) == before, "decide changed the state it was given"

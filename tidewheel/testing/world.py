@@ -1,7 +1,9 @@
-"""A whole engine in one thread under virtual time: schedulers on a memory log, simulated workers, a clock that only moves when told.
+"""A whole engine in one thread under virtual time: schedulers on a memory log, simulated workers, a clock that only
+moves when told.
 
-The same seed and code give the same world. ``settle`` lets everybody act until nothing happens any more at this instant, ``advance``
-moves the clock (settling at every instant at which something is due), ``check`` lets the journal prove itself.
+The same seed and code give the same world. ``settle`` lets everybody act until nothing happens any more at this
+instant, ``advance`` moves the clock (settling at every instant at which something is due), ``check`` lets the journal
+prove itself.
 """
 
 from __future__ import annotations
