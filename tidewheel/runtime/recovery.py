@@ -43,14 +43,15 @@ def bring_up_to_date(shard: Shard, source: Log, clock: Callable[[], int]) -> int
     begun = clock()
     for topic in JOURNALS:
         for record in _read_to_end(source, topic, shard.number, shard.heads[topic].offset):
-            folded += _follow(shard, record)
+            _follow(shard, record)
+            folded += 1
     if folded:
         log.info("shard is up to date", shard=shard.number, events=folded, took_ms=clock() - begun)
     return folded
 
 
-def _follow(shard: Shard, record: Record) -> bool:
-    """Fold one journal record; false if it is one that the shard has folded already."""
+def _follow(shard: Shard, record: Record) -> None:
+    """Fold one journal record, which must be the one that comes next."""
     place = f"{record.topic}/{record.partition}/{record.offset}"
     head = shard.heads[record.topic]
     if record.value is None:
@@ -59,8 +60,6 @@ def _follow(shard: Shard, record: Record) -> bool:
         recorded = decode_event(record.value)
     except DecodeError as error:
         raise JournalBroken(f"{place}: {error}") from error
-    if recorded.shard_seq <= head.shard_seq:
-        return False
     if recorded.shard_seq != head.shard_seq + 1:
         raise JournalBroken(f"{place}: expected event {head.shard_seq + 1} of this shard, found {recorded.shard_seq}")
     if not chain_matches(head.chain, record.value):
@@ -80,7 +79,6 @@ def _follow(shard: Shard, record: Record) -> bool:
         shard.events_since_checkpoint += 1
     shard.heads[record.topic] = JournalHead(record.offset + 1, recorded.shard_seq, recorded.chain)
     shard.writer = max(shard.writer, recorded.writer)
-    return True
 
 
 def _read_to_end(source: Log, topic: str, partition: int, start: int) -> Iterator[Record]:

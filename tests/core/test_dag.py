@@ -1,0 +1,132 @@
+"""Deploying, pausing and the schedule's cursor."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+from scenes import NOW, RULES, created, definition, deployed, in_run, started, task, workflow
+
+from tidewheel.core import commands as c
+from tidewheel.core import events as e
+from tidewheel.core.state import Dag
+from tidewheel.core.workflow import Input, Schedule, Workflow
+from tidewheel.testing.playbook import Given, given
+
+MINUTE = 60_000
+EVERY_TEN = Schedule(cron=("*/10 * * * *",))
+
+
+def deploy(of: Workflow, version: str = "v1") -> c.DeployDag:
+    return c.DeployDag(dag="d", version=version, definition=definition(of))
+
+
+def nobody() -> Given:
+    return given(Dag(dag="d"), rules=RULES)
+
+
+def test_the_first_deploy_owes_slots_from_now_on() -> None:
+    of = workflow(task("a"), schedule=EVERY_TEN)
+    outcome = nobody().when(deploy(of), at=NOW).then(deployed(of, cursor=NOW))
+    outcome.when(c.FireSchedule(dag="d"), at=NOW + 9 * MINUTE).then()
+    outcome.when(c.FireSchedule(dag="d"), at=NOW + 10 * MINUTE).then(e.RunCreated, e.RunStarted, e.TaskQueued)
+
+
+def test_the_same_version_again_changes_nothing() -> None:
+    of = workflow(task("a"))
+    again = nobody().when(deploy(of), at=NOW).when(deploy(of), at=NOW).then()
+    answer = again.decision.answer
+    assert answer is not None
+    assert (answer.ok, answer.created) == (True, False)
+
+
+def test_what_is_no_workflow_is_refused() -> None:
+    nobody().when(c.DeployDag(dag="d", version="v", definition="{"), at=NOW).then().rejected("not a workflow")
+    other = definition(Workflow(id="other", tasks=(task("a"),)))
+    nobody().when(c.DeployDag(dag="d", version="v", definition=other), at=NOW).then().rejected("'other', not 'd'")
+    lost = definition(workflow(task("a", "nobody")))
+    nobody().when(c.DeployDag(dag="d", version="v", definition=lost), at=NOW).then().rejected("needs 'nobody'")
+
+
+def test_a_new_version_with_the_same_slots_keeps_the_cursor() -> None:
+    one, two = workflow(task("a"), schedule=EVERY_TEN), workflow(task("b"), schedule=EVERY_TEN)
+    outcome = nobody().when(deploy(one), at=NOW).when(deploy(two, "v2"), at=NOW + 5 * MINUTE)
+    outcome.then(replace(deployed(two, "v2", cursor=NOW), at=NOW + 5 * MINUTE))
+
+
+def test_a_changed_schedule_loses_no_slot_that_was_due_and_invents_none() -> None:
+    one = workflow(task("a"), schedule=EVERY_TEN)
+    two = workflow(task("a"), schedule=Schedule(cron=("* * * * *",)))
+    late = NOW + 10 * MINUTE + 30_000
+    outcome = nobody().when(deploy(one), at=NOW).when(deploy(two, "v2"), at=late)
+    outcome.then(e.RunCreated, e.DagDeployed, e.RunStarted, e.TaskQueued)
+    assert outcome.decision.state.cursor == late
+
+
+def test_a_run_of_an_old_version_keeps_its_definition_until_it_ends() -> None:
+    scene = in_run(workflow(task("a")))
+    outcome = scene.when(deploy(workflow(task("b")), "v2"), at=NOW)
+    assert set(outcome.decision.state.definitions) == {"v1", "v2"}
+    cancelled = outcome.when(c.CancelRun(dag="d", run_id="r"), at=NOW)
+    assert set(cancelled.decision.state.definitions) == {"v2"}
+
+
+def test_a_slot_makes_one_run_with_its_interval() -> None:
+    of = workflow(task("a"), schedule=EVERY_TEN)
+    fire = c.FireSchedule(dag="d")
+    outcome = given(Dag(dag="d"), deployed(of, cursor=NOW), rules=RULES).when(fire, at=NOW + 10 * MINUTE)
+    run = outcome.decision.events[0]
+    assert isinstance(run, e.RunCreated)
+    assert run.run_id == "scheduled__2026-01-05T00:10:00Z"
+    assert (run.interval_start, run.interval_end) == (NOW, NOW + 10 * MINUTE)
+    outcome.when(fire, at=NOW + 10 * MINUTE).then()
+
+
+def test_slots_beyond_the_grace_are_recorded_as_skipped() -> None:
+    of = workflow(task("a"), schedule=EVERY_TEN)
+    scene = given(Dag(dag="d"), deployed(of, cursor=NOW), rules=RULES)
+    outcome = scene.when(c.FireSchedule(dag="d"), at=NOW + 45 * MINUTE)
+    outcome.then(e.SlotsSkipped, e.RunCreated, e.RunStarted, e.TaskQueued)
+    skipped = outcome.decision.events[0]
+    assert isinstance(skipped, e.SlotsSkipped)
+    assert (skipped.count, skipped.last) == (3, NOW + 30 * MINUTE)
+
+
+def test_a_backlog_is_created_only_as_far_as_it_may_wait() -> None:
+    of = workflow(task("a"), schedule=Schedule(cron=("* * * * *",), catchup="all"))
+    scene = given(Dag(dag="d"), deployed(of, cursor=NOW), e.DagPaused(dag="d", at=NOW), rules=RULES)
+    outcome = scene.when(c.UnpauseDag(dag="d"), at=NOW + 600 * MINUTE)
+    assert len(outcome.decision.state.queued_runs) <= RULES.backlog_runs
+    assert len(outcome.decision.state.runs) >= RULES.backlog_runs - of.concurrency.max_runs
+
+
+def test_a_scheduled_run_whose_inputs_can_not_be_filled_is_skipped_with_the_reason() -> None:
+    of = workflow(task("a"), schedule=EVERY_TEN, inputs={"day": Input(type="date")})
+    scene = given(Dag(dag="d"), deployed(of, cursor=NOW), rules=RULES)
+    outcome = scene.when(c.FireSchedule(dag="d"), at=NOW + 10 * MINUTE).then(e.SlotsSkipped)
+    assert "day" in outcome.decision.events[0].reason  # type: ignore[attr-defined]
+
+
+def test_pause_remove_and_their_repetition() -> None:
+    scene = given(Dag(dag="d"), deployed(workflow(task("a"))), rules=RULES)
+    paused = scene.when(c.PauseDag(dag="d", actor="user:ann", reason="move"), at=NOW)
+    paused.then(e.DagPaused(dag="d", at=NOW, actor="user:ann", reason="move"))
+    paused.when(c.PauseDag(dag="d"), at=NOW).then()
+    removed = scene.when(c.RemoveDag(dag="d"), at=NOW).then(e.DagRemoved)
+    removed.when(c.RemoveDag(dag="d"), at=NOW).then()
+    for command in (c.PauseDag(dag="d"), c.UnpauseDag(dag="d"), c.RemoveDag(dag="d")):
+        nobody().when(command, at=NOW).then().rejected("no DAG 'd' is deployed")
+
+
+def test_a_removed_dag_runs_nothing_and_finishes_what_lives() -> None:
+    """C080."""
+    of = workflow(task("a"), schedule=EVERY_TEN)
+    gone = e.DagRemoved(dag="d", at=NOW)
+    scene = given(Dag(dag="d"), deployed(of, cursor=NOW), created(), created("waits"), started(), gone, rules=RULES)
+    outcome = scene.when(c.FireSchedule(dag="d"), at=NOW + 60 * MINUTE).then(e.RunStarted, e.TaskQueued)
+    assert set(outcome.decision.state.runs) == {"r", "waits"}
+
+
+def test_deployed_again_after_removal_the_policy_judges_what_passed() -> None:
+    of = workflow(task("a"), schedule=Schedule(cron=("*/10 * * * *",), catchup="latest"))
+    scene = given(Dag(dag="d"), deployed(of, cursor=NOW), e.DagRemoved(dag="d", at=NOW), rules=RULES)
+    outcome = scene.when(deploy(of), at=NOW + 35 * MINUTE)
+    assert [type(event) for event in outcome.decision.events][:3] == [e.DagDeployed, e.SlotsSkipped, e.RunCreated]
