@@ -1,0 +1,210 @@
+"""Runs: reading them; starting and cancelling them."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+from fastapi import Depends, Query
+from pydantic import AfterValidator, Field
+from starlette.responses import Response
+
+from tidewheel.core.commands import CancelRun, RunKind, StartRun
+from tidewheel_projections import reads, views
+from tidewheel_services.api import shapes
+from tidewheel_services.api.body import Body, body_of, documented
+from tidewheel_services.api.names import After, DagName, Limit, Moment, RunName, checked_run_id, milliseconds
+from tidewheel_services.api.problems import Problem
+from tidewheel_services.api.routes.routers import reader, writer
+from tidewheel_services.api.services import Actor, Api, answer
+from tidewheel_services.api.unknown import known_dag, known_run
+
+read = reader("runs")
+write = writer("runs")
+
+#: The engine's own bound, told before anything is sent: inputs travel in events, and so in every reader's memory.
+INPUTS_BYTES_MAX = 64 * 1024
+
+RunStateName = Literal["queued", "running", "success", "failed", "cancelled"]
+States = Annotated[list[RunStateName] | None, Query(alias="state", description="Only in this state; may be repeated.")]
+Kind = Annotated[RunKind | None, Query(description="Only of this kind.")]
+Since = Annotated[Moment | None, Query(description="Only created at this time or later.")]
+Until = Annotated[Moment | None, Query(description="Only created before this time.")]
+
+
+class StartRunBody(Body):
+    """What to start."""
+
+    run_id: Annotated[
+        Annotated[str, AfterValidator(checked_run_id)] | None,
+        Field(description="Names the run: the same id again is the same run. Without it one is made up."),
+    ] = None
+    inputs: dict[str, Any] = Field(
+        default_factory=dict, description="Values of the workflow's inputs, at most 64 KiB as JSON."
+    )
+    logical_date: Annotated[Moment | None, Field(description="The time the run stands for.")] = None
+
+
+class CancelRunBody(Body):
+    """Why to cancel."""
+
+    reason: Annotated[str, Field(max_length=1000, description="Why, for the record.")] = ""
+
+
+@read.get("/runs", summary="List runs", responses=shapes.gives(views.Page[views.RunRow], "Runs, newest first."))
+def list_runs(
+    api: Api,
+    limit: Limit = 100,
+    after: After = None,
+    state: States = None,
+    kind: Kind = None,
+    since: Since = None,
+    until: Until = None,
+) -> Response:
+    """Runs of all DAGs, newest first."""
+    return answer(
+        api.reads.read(
+            lambda connection: reads.list_runs(
+                connection, states=state, kind=kind, since=since, until=until, after=after, limit=limit
+            )
+        )
+    )
+
+
+@read.get(
+    "/dags/{dag}/runs",
+    summary="List a DAG's runs",
+    responses=shapes.gives(views.Page[views.RunRow], "Runs, newest first."),
+)
+def list_runs_of_dag(
+    dag: DagName,
+    api: Api,
+    limit: Limit = 100,
+    after: After = None,
+    state: States = None,
+    kind: Kind = None,
+    since: Since = None,
+    until: Until = None,
+) -> Response:
+    """Runs of one DAG, newest first."""
+
+    def query(connection: reads.Connection) -> views.Page[views.RunRow]:
+        page = reads.list_runs(
+            connection, dag=dag, states=state, kind=kind, since=since, until=until, after=after, limit=limit
+        )
+        if not page.items:
+            known_dag(connection, dag)
+        return page
+
+    return answer(api.reads.read(query))
+
+
+@read.get("/dags/{dag}/runs/{run_id}", summary="Show a run", responses=shapes.gives(views.RunDetail, "The run."))
+def get_run(dag: DagName, run_id: RunName, api: Api) -> Response:
+    """One run with its inputs and how many of its tasks are in which state."""
+    return answer(api.reads.read(lambda connection: known_run(connection, dag, run_id)))
+
+
+@read.get(
+    "/dags/{dag}/runs/{run_id}/events", summary="Audit a run", responses=shapes.gives(shapes.EventPage, "Events.")
+)
+def list_run_events(
+    dag: DagName,
+    run_id: RunName,
+    api: Api,
+    limit: Limit = 100,
+    after: Annotated[int | None, Query(ge=0, le=2**62, description="The `next` of the page before.")] = None,
+    newest_first: Annotated[bool, Query(description="From the newest backwards.")] = False,
+    task: Annotated[str | None, Query(max_length=300, description="Only of this task.")] = None,
+) -> Response:
+    """Every event of the run, from the journal: what happened, when, by whom, because of which input."""
+
+    def query(connection: reads.Connection) -> list[views.EventRow]:
+        found = reads.list_events(
+            connection, dag, run_id=run_id, task=task, after_seq=after, newest_first=newest_first, limit=limit
+        )
+        if not found:
+            known_run(connection, dag, run_id)
+        return found
+
+    items = api.reads.read(query)
+    return answer(shapes.EventPage(items=items, next=items[-1].shard_seq if len(items) == limit else None))
+
+
+@write.post(
+    "/dags/{dag}/runs",
+    summary="Start a run",
+    status_code=201,
+    responses={
+        **shapes.gives(shapes.Started, "The run is created.", 201),
+        **shapes.gives(shapes.Started, "A run of this id was there already; nothing was started."),
+    },
+    openapi_extra=documented(
+        StartRunBody, required=False, example={"run_id": "orders-2026-01-31", "inputs": {"day": "2026-01-31"}}
+    ),
+)
+async def start_run(
+    dag: DagName, api: Api, actor: Actor, body: Annotated[StartRunBody, Depends(body_of(StartRunBody))]
+) -> Response:
+    """Create a run of the DAG, unless one of this `run_id` exists: then that run is the answer (200, `created` false).
+
+    The answer comes when the run is in the journal. Before that, its inputs are checked against their declarations.
+    """
+    run_id = body.run_id or _new_run_id()
+    command = StartRun(
+        dag=dag,
+        run_id=run_id,
+        kind="api" if actor == "api" else "manual",
+        actor=actor,
+        inputs=_inputs(body.inputs),
+        logical_date=None if body.logical_date is None else milliseconds(body.logical_date),
+    )
+    again = f"Ask again with the same run_id ({run_id}): the run is created at most once."
+    reply = await api.ask(command, again, {"run_id": run_id})
+    content = shapes.Started(
+        dag=dag,
+        run_id=reply.run_id or run_id,
+        created=reply.created,
+        message=reply.message,
+        position=reply.position,
+    )
+    return answer(content, 201 if reply.created else 200, reply.position)
+
+
+@write.post(
+    "/dags/{dag}/runs/{run_id}/cancel",
+    summary="Cancel a run",
+    status_code=202,
+    responses=shapes.gives(shapes.Cancelling, "The run is being cancelled.", 202),
+    openapi_extra=documented(CancelRunBody, required=False, example={"reason": "wrong day"}),
+)
+async def cancel_run(
+    dag: DagName,
+    run_id: RunName,
+    api: Api,
+    actor: Actor,
+    body: Annotated[CancelRunBody, Depends(body_of(CancelRunBody))],
+) -> Response:
+    """Cancel what has not ended: waiting tasks at once, running ones when their worker confirms or the lease ends."""
+    command = CancelRun(dag=dag, run_id=run_id, actor=actor, reason=body.reason)
+    reply = await api.ask(command, "Asking again is safe: a run is cancelled once.")
+    content = shapes.Cancelling(dag=dag, run_id=run_id, message=reply.message, position=reply.position)
+    return answer(content, 202, reply.position)
+
+
+def _inputs(inputs: dict[str, Any]) -> str:
+    text = msgspec.json.encode(inputs)
+    if len(text) > INPUTS_BYTES_MAX:
+        raise Problem(
+            "too_large",
+            f"the inputs have {len(text):,} bytes as JSON; the limit is {INPUTS_BYTES_MAX:,}. "
+            "Put large data where the tasks can read it, and pass its address",
+            errors=[{"where": "body.inputs", "code": "too_large", "message": f"more than {INPUTS_BYTES_MAX} bytes"}],
+        )
+    return text.decode()
+
+
+def _new_run_id() -> str:
+    return f"api__{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}__{uuid.uuid4().hex[:8]}"
