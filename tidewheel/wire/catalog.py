@@ -10,14 +10,16 @@ one small file is read, when first asked.
 from __future__ import annotations
 
 import functools
-from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Final, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 import msgspec
 
 from tidewheel.core import commands, events, mail
 from tidewheel.wire import messages
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 #: Folder of ``schemas/`` → classes of the messages in it, each with its schema in a file of its own.
 FOLDERS: Final[dict[str, tuple[type[msgspec.Struct], ...]]] = {
