@@ -1,7 +1,7 @@
 """Public trigger records: JSON or Avro from anybody, to the command that starts the run.
 
-One record is one run. Which run it is follows from the record alone (its ``run_id``, its ``id``, or else where it lies):
-a record delivered twice, or published twice with an id, starts nothing twice, and two records never become one.
+One record is one run. Which run it is follows from the record alone (its ``run_id``, its ``id``, or else where it
+lies): delivered twice, or published twice with an id, it starts nothing twice, and two records never become one.
 """
 
 from __future__ import annotations
@@ -141,10 +141,8 @@ def _inputs(value: object) -> str:
     """The inputs as compact JSON text."""
     if not isinstance(value, dict):
         _refuse("inputs", f"must be {_KEYS['inputs']}, not {_kind(value)}")
-    _check_depth(value)
+    _check_values(value)
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    if "\\u0000" in text:
-        _refuse("inputs", "a text has the character U+0000, which databases cannot hold")
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
@@ -154,19 +152,24 @@ def _inputs(value: object) -> str:
     return text
 
 
-def _check_depth(value: object) -> None:
+def _check_values(value: object) -> None:
     """Level by level, so that the check itself cannot run out of stack."""
     level, depth = [value], 0
     while level:
         depth += 1
-        if depth > DEPTH_MAX:
+        inner: list[object] = []
+        for node in level:
+            match node:
+                case dict():
+                    inner += node.keys()
+                    inner += node.values()
+                case list():
+                    inner += node
+                case str() if "\0" in node:
+                    _refuse("inputs", "a text has the character U+0000, which databases cannot hold")
+        if depth > DEPTH_MAX and any(isinstance(node, dict | list) for node in level):
             _refuse("inputs", f"nested deeper than {DEPTH_MAX} levels")
-        level = [
-            child
-            for node in level
-            for child in (node.values() if isinstance(node, dict) else node if isinstance(node, list) else ())
-            if isinstance(child, dict | list)
-        ]
+        level = inner
 
 
 def _text(document: dict[str, object], key: str) -> str | None:
