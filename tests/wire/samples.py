@@ -13,7 +13,7 @@ import fastavro
 import msgspec
 from hypothesis import strategies as st
 
-from tidewheel.core.events import AnyEvent, Event, Recorded
+from tidewheel.core.events import AnyEvent, Event
 from tidewheel.core.mail import Mail
 from tidewheel.wire import catalog
 from tidewheel.wire.codec import GENESIS, decode, decode_event, encode, encode_event
@@ -51,7 +51,7 @@ def messages(message: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
     kinds, hints = wire_kinds(message), get_type_hints(message)
 
     def values(name: str) -> st.SearchStrategy[Any]:
-        parts = []
+        parts: list[st.SearchStrategy[Any]] = []
         for option in options(hints[name]):
             if option is type(None):
                 parts.append(st.none())
@@ -60,8 +60,12 @@ def messages(message: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
             elif option is int:
                 parts.append(_NUMBERS[kinds[name]])
             else:
-                texts = _SPECIAL.get(name, _TEXTS)
-                parts.append({str: texts, bool: st.booleans(), bytes: st.binary(max_size=300)}[option])
+                of_type: dict[Any, st.SearchStrategy[Any]] = {
+                    str: _SPECIAL.get(name, _TEXTS),
+                    bool: st.booleans(),
+                    bytes: st.binary(max_size=300),
+                }
+                parts.append(of_type[option])
         return st.one_of(parts)
 
     fields = {
@@ -76,7 +80,7 @@ any_message = st.sampled_from(MESSAGES).flatmap(messages)
 any_event: st.SearchStrategy[AnyEvent] = st.sampled_from(EVENTS).flatmap(messages)
 
 
-def envelope(event: Event, shard_seq: int = 7) -> dict[str, Any]:
+def envelope(event: Any, shard_seq: int = 7) -> dict[str, Any]:
     return {"event": event, "seq": 3, "shard_seq": shard_seq, "writer": 2, "cause": "commands/3/120000"}
 
 
@@ -85,7 +89,7 @@ def record_of(message: msgspec.Struct, previous: bytes = GENESIS) -> bytes:
     return encode_event(**envelope(message), previous=previous)[0] if isinstance(message, Event) else encode(message)
 
 
-def read_back(data: bytes, like: type[msgspec.Struct]) -> msgspec.Struct | Recorded:
+def read_back(data: bytes, like: type[msgspec.Struct]) -> Any:
     return decode_event(data) if issubclass(like, Event) else decode(data)
 
 

@@ -23,7 +23,7 @@ LEAD = ["dag", "run_id", "task", "attempt", "at", "actor"]
 ENVELOPE = [("cause", "string"), ("seq", "long"), ("shard_seq", "long"), ("writer", "long")]
 CHAIN = {"type": "fixed", "name": "Chain", "size": 8}
 TIME = {"type": "long", "logicalType": "timestamp-millis"}
-AVRO = {str: ["string"], int: ["int", "long", TIME], bool: ["boolean"], bytes: ["bytes"]}
+AVRO: dict[type, list[object]] = {str: ["string"], int: ["int", "long", TIME], bool: ["boolean"], bytes: ["bytes"]}
 
 
 def schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
