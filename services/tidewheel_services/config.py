@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Mapping
 
 import msgspec
@@ -22,7 +21,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     api: str = f"http://127.0.0.1:{DEFAULT_API_PORT}"
     #: Bearer token that the API asks for and the CLI sends; empty: the API serves loopback only.
     token: str = ""
-    #: Name of this process across restarts.
+    #: Name of this process across restarts; empty: its host's name, numbered if that is taken.
     instance: str = ""
 
     @classmethod
@@ -35,5 +34,5 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             postgres=env.get("TIDEWHEEL_POSTGRES") or plain.postgres,
             api=env.get("TIDEWHEEL_API") or plain.api,
             token=env.get("TIDEWHEEL_TOKEN", ""),
-            instance=env.get("TIDEWHEEL_INSTANCE") or socket.gethostname(),
+            instance=env.get("TIDEWHEEL_INSTANCE", ""),
         )

@@ -1,0 +1,87 @@
+"""The program `tidewheel`: its commands, by family."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from tidewheel_services.cli import (
+    dags,
+    definitions,
+    doctor,
+    following,
+    local,
+    maintenance,
+    pools,
+    processes,
+    runs,
+)
+from tidewheel_services.cli.faults import Commands
+
+_WRITE = "Write workflows"
+_RUN = "Run and watch"
+_SERVE = "Serve (each until stopped)"
+_KEEP = "Keep"
+
+app = typer.Typer(
+    name="tidewheel",
+    cls=Commands,
+    help="An event-sourced workflow engine: nothing lost, nothing doubled, every decision on the record.",
+    epilog="Start with: tidewheel init my-flows && tidewheel dev my-flows",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+topics = typer.Typer(name="topics", help="The log's topics.", no_args_is_help=True)
+projection = typer.Typer(name="projection", help="The read model in Postgres.", no_args_is_help=True)
+
+for family, commands in {
+    _WRITE: (local.init, definitions.validate, definitions.plan, definitions.schema, dags.deploy),
+    _RUN: (
+        local.dev,
+        local.demo,
+        runs.trigger,
+        runs.runs,
+        runs.show,
+        runs.cancel,
+        following.logs,
+        following.events,
+        dags.dags,
+        dags.pause,
+        dags.unpause,
+        pools.pools,
+        pools.workers,
+    ),
+    _SERVE: (processes.scheduler, processes.worker, processes.projector, processes.api),
+    _KEEP: (maintenance.verify, doctor.doctor),
+}.items():
+    for command in commands:
+        app.command(rich_help_panel=family)(command)
+topics.command("create")(maintenance.create_topics)
+projection.command("rebuild")(maintenance.rebuild_projection)
+projection.command("verify")(maintenance.verify_projection)
+app.add_typer(topics, rich_help_panel=_KEEP)
+app.add_typer(projection, rich_help_panel=_KEEP)
+
+
+@app.callback()
+def _root(
+    show_version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
+) -> None:
+    if show_version:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"tidewheel {version('tidewheel')}\n")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command that the arguments name, and exit."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a letter must not end the command.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    app()

@@ -1,0 +1,105 @@
+"""Commands about DAGs: deploy, dags, pause, unpause."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tidewheel_services.cli.client import Client, Refused
+from tidewheel_services.cli.faults import REFUSED, CliError, complain
+from tidewheel_services.cli.options import ApiUrl, Json, Limit, settings, workflow_files
+from tidewheel_services.cli.output import plain, state, table, write, write_json
+from tidewheel_services.cli.runs import Dag
+
+Reason = Annotated[str, typer.Option("--reason", help="Why, for the record.")]
+
+
+def deploy(
+    files: Annotated[list[Path], typer.Argument(help="Workflow files, or directories of them.", show_default=False)],
+    paused: Annotated[bool, typer.Option("--paused", help="A DAG that is new starts paused.")] = False,
+    api: ApiUrl = "",
+    as_json: Json = False,
+) -> None:
+    """Make workflow files the current version of their DAGs. Nothing is deployed if any file has a mistake."""
+    from tidewheel.definition.load import load_files
+    from tidewheel_services.cli.definitions import as_document, show_mistakes
+
+    loaded = load_files(workflow_files(files))
+    mistakes = [mistake for one in loaded for mistake in one.mistakes]
+    if mistakes:
+        if as_json:
+            write_json([as_document(mistake) for mistake in mistakes])
+        else:
+            show_mistakes(mistakes)
+        raise CliError(f"nothing was deployed: {len(mistakes)} mistakes")
+    answers: list[Any] = []
+    refused = 0
+    with Client(settings(api=api)) as client:
+        for one in loaded:
+            text = Path(one.file).read_text(encoding="utf-8")
+            body = {"definition": text, "source": one.file, "paused": paused}
+            try:
+                answer = client.post("dags", body=body)
+            except Refused as error:
+                refused += 1
+                complain(f"{one.file}: {error}")
+                continue
+            answers.append(answer)
+            if not as_json:
+                write(f"{one.file}: {answer['dag']} is at version {answer['version'][:12]}")
+    if as_json:
+        write_json(answers)
+    if refused:
+        raise typer.Exit(REFUSED)
+
+
+def dags(limit: Limit = 1000, api: ApiUrl = "", as_json: Json = False) -> None:
+    """List DAGs with their schedule and newest run."""
+    with Client(settings(api=api)) as client:
+        found = list(client.pages("dags", limit=limit))
+    if as_json:
+        write_json(found)
+        return
+    rows = (
+        (
+            plain(dag["dag"]),
+            "removed" if dag["removed"] else "paused" if dag["paused"] else "live",
+            plain(_schedule(dag["schedule"])),
+            dag["version"][:12],
+            str(dag["live_runs"]),
+            plain(dag["last_run_id"] or ""),
+            state(dag["last_run_state"]) if dag["last_run_state"] else "",
+        )
+        for dag in found
+    )
+    columns = ("dag", "is", "schedule", "version", "live runs", "newest run", "state")
+    table(columns, rows, "no DAGs yet; deploy one with `tidewheel deploy FILE`")
+
+
+def pause(dag: Dag, reason: Reason = "", api: ApiUrl = "", as_json: Json = False) -> None:
+    """No new scheduled runs, and triggered runs wait, until it is unpaused."""
+    _switch(dag, "pause", reason, api, as_json)
+
+
+def unpause(dag: Dag, reason: Reason = "", api: ApiUrl = "", as_json: Json = False) -> None:
+    """Let it go on; its catch-up policy says what becomes of the slots that passed."""
+    _switch(dag, "unpause", reason, api, as_json)
+
+
+def _switch(dag: str, action: str, reason: str, api: str, as_json: bool) -> None:
+    with Client(settings(api=api)) as client:
+        answer = client.post("dags", dag, action, body={"reason": reason})
+    if as_json:
+        write_json(answer)
+    else:
+        write(answer["message"] or f"{dag}: {action}d")
+
+
+def _schedule(schedule: dict[str, Any] | None) -> str:
+    if not schedule:
+        return "by trigger"
+    if "every_ms" in schedule:
+        return f"every {schedule['every_ms'] // 1000} s"
+    return f"{' | '.join(schedule['cron'])} {schedule.get('timezone', 'UTC')}"

@@ -1,0 +1,138 @@
+"""The command `doctor`: looks at everything Tidewheel needs, and says for each fault what to do."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import typer
+
+from tidewheel_services.cli.faults import REFUSED, CliError
+from tidewheel_services.cli.options import ApiUrl, Dsn, Json, LogUrl, settings
+from tidewheel_services.cli.output import console, plain, write_json
+from tidewheel_services.config import Settings
+
+_WAIT_S = 5
+_COLOURS = {"ok": "green", "optional": "yellow", "missing": "red"}
+
+
+class Finding(NamedTuple):
+    """``optional``: not there, and only some need it."""
+
+    check: str
+    result: Literal["ok", "optional", "missing"]
+    found: str
+    fix: str = ""
+
+
+def doctor(log: LogUrl = "", postgres: Dsn = "", api: ApiUrl = "", as_json: Json = False) -> None:
+    """Check Python, Java, Docker, the log, Postgres and the API. Exit code 1 if something needed is missing."""
+    surroundings = settings(log=log, postgres=postgres, api=api)
+    checks: tuple[Callable[[Settings], Finding], ...] = (_python, _java, _docker, _log, _postgres, _api)
+    findings = [check(surroundings) for check in checks]
+    if as_json:
+        write_json([finding._asdict() for finding in findings])
+    else:
+        terminal = console()
+        for finding in findings:
+            mark = f"[{_COLOURS[finding.result]}]{finding.result:>8}[/]"
+            terminal.print(f"{mark}  [bold]{finding.check}[/]: {plain(finding.found)}", soft_wrap=True)
+            if finding.fix:
+                terminal.print(f"{'':>10}fix: {plain(finding.fix)}", soft_wrap=True)
+    if any(finding.result == "missing" for finding in findings):
+        raise typer.Exit(REFUSED)
+
+
+def _python(_: Settings) -> Finding:
+    version = ".".join(str(part) for part in sys.version_info[:3])
+    if sys.version_info < (3, 11):
+        return Finding("Python", "missing", version, "install Python 3.11 or newer")
+    return Finding("Python", "ok", f"{version} ({sys.executable})")
+
+
+def _java(_: Settings) -> Finding:
+    fix = "only for a local Kafka without Docker: install Java 17 or newer, and Maven"
+    java = shutil.which("java")
+    if java is None:
+        return Finding("Java", "optional", "not found", fix)
+    shown = _output([java, "-version"])
+    version = shown.split('"')[1] if shown.count('"') >= 2 else ""
+    major = version.split(".")[0]
+    if not major.isdigit() or int(major) < 17:
+        return Finding("Java", "optional", f"version {version or 'unknown'} ({java})", fix)
+    if shutil.which("mvn") is None:
+        return Finding("Java", "optional", f"{version} ({java}), but no Maven", fix)
+    return Finding("Java", "ok", f"{version} ({java}), with Maven")
+
+
+def _docker(_: Settings) -> Finding:
+    if shutil.which("docker") is None:
+        return Finding("Docker", "optional", "not found", "only for `docker compose up`: install Docker")
+    version = _output(["docker", "info", "--format", "{{.ServerVersion}}"]).strip()
+    if not version or "\n" in version or " " in version:
+        return Finding("Docker", "optional", "the client is there, but no engine answers", "start the Docker engine")
+    return Finding("Docker", "ok", f"engine {version}")
+
+
+def _log(surroundings: Settings) -> Finding:
+    from tidewheel.log.interface import LogError, LogMisconfigured
+    from tidewheel.log.opening import open_log
+
+    fix = "start one with `make kafka` or `docker compose up kafka`, or set TIDEWHEEL_LOG (--log)"
+    try:
+        opened = open_log(surroundings.log)
+        try:
+            opened.check_topics()
+        finally:
+            opened.close()
+    except LogMisconfigured as error:
+        return Finding("Log", "missing", str(error), "run `tidewheel topics create`")
+    except LogError as error:
+        return Finding("Log", "missing", f"{surroundings.log}: {error}", fix)
+    return Finding("Log", "ok", f"{surroundings.log}: every topic is there, {opened.partitions} partitions")
+
+
+def _postgres(surroundings: Settings) -> Finding:
+    import psycopg
+
+    fix = "start Postgres, or set TIDEWHEEL_POSTGRES (--postgres), such as postgresql://user:password@host:5432/tidewheel"
+    query = "SELECT current_setting('server_version'), to_regclass('tidewheel.projection_positions') IS NOT NULL"
+    try:
+        with psycopg.connect(surroundings.postgres, connect_timeout=_WAIT_S) as connection:
+            row = connection.execute(query).fetchone()
+    except psycopg.Error as error:
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        return Finding("Postgres", "missing", reason, fix)
+    assert row is not None
+    version, has_tables = row
+    if not has_tables:
+        return Finding("Postgres", "missing", f"{version}, without the read model's tables", "start `tidewheel projector`")
+    return Finding("Postgres", "ok", f"{version}, with the read model")
+
+
+def _api(surroundings: Settings) -> Finding:
+    from tidewheel_services.cli.client import Client, Refused
+
+    try:
+        with Client(surroundings) as client:
+            answer: dict[str, Any] = client.get("ready")
+    except Refused as error:
+        return Finding("API", "missing", f"{surroundings.api}: {error}", "see what it says; `tidewheel api` logs more")
+    except CliError as error:
+        return Finding("API", "missing", str(error), "start `tidewheel dev DIR` or `tidewheel api`")
+    wrong = ", ".join(f"{name}: {what}" for name, what in answer.get("checks", {}).items() if what)
+    if wrong:
+        return Finding("API", "missing", f"{surroundings.api} is not ready: {wrong}", "see what it says")
+    return Finding("API", "ok", f"{surroundings.api} is ready")
+
+
+def _output(command: list[str]) -> str:
+    """What the command says, on either stream; nothing if it cannot be run."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_WAIT_S * 2, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout or done.stderr

@@ -1,0 +1,80 @@
+"""What goes wrong at the command line, told in one clear line: what, where, what to do. Never a traceback for it.
+
+Exit codes: 0 done; 1 the answer is no (mistakes in a file, a run that failed, a refused request); 2 it could not be
+asked (wrong usage, a server that cannot be reached); 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import typer
+from typer.core import TyperGroup
+
+if TYPE_CHECKING:
+    from typer._click import Context
+
+REFUSED = 1
+UNREACHABLE = 2
+INTERRUPTED = 130
+
+
+class CliError(Exception):
+    """Ends the command with ``message`` on stderr and ``code``."""
+
+    def __init__(self, message: str, code: int = REFUSED) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Commands(TyperGroup):
+    """The command group that turns faults into messages, in one place for every command."""
+
+    def invoke(self, ctx: Context) -> Any:
+        """Run the command; end by exit code."""
+        try:
+            return super().invoke(ctx)
+        except CliError as error:
+            complain(str(error))
+            raise typer.Exit(error.code) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            # The reader went away (`| head`): nobody is left to be told, also not by the interpreter's last flush.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
+        except Exception as error:
+            known = explain(error)
+            if known is None:
+                raise
+            complain(known)
+            raise typer.Exit(UNREACHABLE) from None
+
+
+def complain(message: str) -> None:
+    """One line on stderr."""
+    sys.stderr.write(f"error: {message}\n")
+
+
+def explain(error: BaseException) -> str | None:
+    """A sentence for a fault of the surroundings; None for a fault of ours, which deserves its traceback."""
+    module = type(error).__module__
+    if module.startswith("psycopg"):
+        return f"Postgres: {_first_line(error)}. Is it running, and is TIDEWHEEL_POSTGRES right? `tidewheel doctor` looks"
+    if _is_a(error, "tidewheel.log.interface", "LogError") or _is_a(error, "tidewheel_services.api.main", "CannotServe"):
+        return str(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return None
+
+
+def _is_a(error: BaseException, module: str, name: str) -> bool:
+    """Whether it is of that class, without importing its module for it: who raised it has."""
+    kind = getattr(sys.modules.get(module), name, None)
+    return isinstance(kind, type) and isinstance(error, kind)
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")

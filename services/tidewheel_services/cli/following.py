@@ -1,0 +1,118 @@
+"""Commands that read what has happened: logs, events."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from tidewheel_services.cli.client import Client
+from tidewheel_services.cli.faults import INTERRUPTED
+from tidewheel_services.cli.options import ApiUrl, Json, Limit, settings
+from tidewheel_services.cli.output import plain, table, write, write_json
+from tidewheel_services.cli.runs import Dag, Run
+
+_TASK_ENDED = ("success", "failed", "skipped", "upstream_failed", "cancelled")
+_LOOK_S = 0.5
+_SHOWN = ("reason", "message", "worker", "kind", "exit_code", "retry_at", "pool", "version")
+
+
+def logs(
+    dag: Dag,
+    run_id: Run,
+    task: Annotated[str, typer.Argument(help="The task's id.", show_default=False)],
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="As it is written, until the task has ended.")] = False,
+    attempt: Annotated[
+        int | None, typer.Option("--attempt", min=1, help="Default: the newest.", show_default=False)
+    ] = None,
+    api: ApiUrl = "",
+    as_json: Json = False,
+) -> None:
+    """Print what a task wrote."""
+    with Client(settings(api=api)) as client:
+        if as_json:
+            number = attempt or client.get("dags", dag, "runs", run_id, "tasks", task)["attempt"]
+            write_json(list(_chunks(client, (dag, run_id, task), number, -1)))
+            return
+        try:
+            _print_logs(client, (dag, run_id, task), attempt, follow)
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
+
+
+def events(
+    dag: Dag,
+    run_id: Annotated[str | None, typer.Argument(help="Only of this run.", show_default=False)] = None,
+    limit: Limit = 1000,
+    api: ApiUrl = "",
+    as_json: Json = False,
+) -> None:
+    """List the journal of a DAG or a run: what happened, when, and by whom."""
+    with Client(settings(api=api)) as client:
+        path = ("dags", dag, "runs", run_id, "events") if run_id else ("dags", dag, "events")
+        found = list(client.pages(*path, limit=limit))
+    if as_json:
+        write_json(found)
+        return
+    rows = (
+        (
+            event["at"],
+            f"{event['topic']}/{event['partition']}/{event['shard_seq']}",
+            event["type"],
+            plain("" if run_id else event["run_id"]),
+            plain(event["task"] + (f" #{event['attempt']}" if event["attempt"] else "")),
+            plain(event["actor"]),
+            plain(_body(event["body"])),
+        )
+        for event in found
+    )
+    table(("at", "position", "event", "run", "task", "actor", "what"), rows, "no events")
+
+
+def _print_logs(client: Client, where: tuple[str, str, str], attempt: int | None, follow: bool) -> None:
+    """Print what is there; with ``follow`` go on, through further attempts too, until the task has ended."""
+    dag, run_id, task = where
+    number, last = attempt or 0, -1
+    while True:
+        seen = client.get("dags", dag, "runs", run_id, "tasks", task)
+        current = attempt or seen["attempt"]
+        if current != number:
+            if number and follow:
+                _emit(f"--- attempt {current} ---\n", sys.stderr)
+            number, last = current, -1
+        ended = seen["state"] in _TASK_ENDED or (attempt is not None and attempt < seen["attempt"])
+        found = 0
+        for chunk in _chunks(client, where, number, last) if number else ():
+            last, found = chunk["chunk"], found + 1
+            _emit(chunk["text"], sys.stderr if chunk["stream"] == "stderr" else sys.stdout)
+        if not follow or (ended and not found):
+            if number == 0:
+                write(f"{task} has not run: it is {seen['state']}{': ' + seen['reason'] if seen['reason'] else ''}")
+            return
+        time.sleep(_LOOK_S)
+
+
+def _chunks(client: Client, where: tuple[str, str, str], attempt: int, after: int) -> Iterator[Any]:
+    dag, run_id, task = where
+    while True:
+        page = client.get(
+            "dags", dag, "runs", run_id, "tasks", task, "logs", attempt=attempt, after=after if after >= 0 else None
+        )
+        yield from page["items"]
+        if not page["items"] or page["next"] is None:
+            return
+        after = page["items"][-1]["chunk"]
+
+
+def _emit(text: str, stream: Any) -> None:
+    stream.write(text)
+    stream.flush()
+
+
+def _body(body: Any) -> str:
+    if not isinstance(body, dict):
+        return ""
+    return ", ".join(f"{name}={body[name]}" for name in _SHOWN if body.get(name) not in (None, ""))

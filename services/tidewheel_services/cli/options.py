@@ -1,0 +1,80 @@
+"""Options that several commands share, and the settings they make."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from tidewheel_services.cli.faults import UNREACHABLE, CliError
+from tidewheel_services.config import Settings
+
+Json = Annotated[bool, typer.Option("--json", help="Write one JSON document, for programs.")]
+ApiUrl = Annotated[str, typer.Option("--api", help="Where the API is.", envvar="TIDEWHEEL_API", show_default=False)]
+LogUrl = Annotated[str, typer.Option("--log", help="The log's URL.", envvar="TIDEWHEEL_LOG", show_default=False)]
+Dsn = Annotated[
+    str, typer.Option("--postgres", help="The read model's database.", envvar="TIDEWHEEL_POSTGRES", show_default=False)
+]
+Instance = Annotated[
+    str,
+    typer.Option("--name", help="This process's name across restarts.", envvar="TIDEWHEEL_INSTANCE", show_default=False),
+]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="How many at most.")]
+
+_ISO = re.compile(r"\d{4}-\d\d-\d\d")
+
+
+def settings(*, api: str = "", log: str = "", postgres: str = "", instance: str = "") -> Settings:
+    """The environment's settings with what the flags say instead."""
+    found = Settings.from_environment()
+    given = {"api": api.rstrip("/"), "log": log, "postgres": postgres, "instance": instance}
+    return msgspec.structs.replace(found, **{name: value for name, value in given.items() if value})
+
+
+def instant(text: str, option: str) -> int:
+    """ISO 8601 to milliseconds; without an offset it is UTC."""
+    try:
+        if not _ISO.match(text):
+            raise ValueError
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        example = "2026-03-08T12:00:00Z"
+        raise CliError(f"{option} {text!r} is no instant; write ISO 8601, such as {example}", UNREACHABLE) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def rfc3339(ms: int) -> str:
+    """Milliseconds as UTC text, with a fraction only if there is one."""
+    moment = datetime.fromtimestamp(ms / 1000, UTC)
+    fraction = f".{ms % 1000:03}" if ms % 1000 else ""
+    return f"{moment:%Y-%m-%dT%H:%M:%S}{fraction}Z"
+
+
+def workflow_files(paths: list[Path]) -> list[Path]:
+    """The given files, and of given directories every YAML file below them, hidden places left out."""
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = files_below(path)
+            if not inside:
+                raise CliError(f"{path}: no workflow file (*.yaml) in this directory")
+            found.extend(inside)
+        else:
+            found.append(path)
+    return list(dict.fromkeys(found))
+
+
+def files_below(directory: Path) -> list[Path]:
+    """Every YAML file below the directory, in order, hidden files and directories left out."""
+    found: list[Path] = []
+    for path in sorted(directory.rglob("*")):
+        hidden = any(part.startswith(".") for part in path.relative_to(directory).parts)
+        if path.suffix in (".yaml", ".yml") and not hidden and path.is_file():
+            found.append(path)
+    return found

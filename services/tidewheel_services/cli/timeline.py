@@ -1,0 +1,113 @@
+"""A run drawn for a terminal: one row a task, its attempts as bars over the run's time."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from rich.table import Table
+from rich.text import Text
+
+from tidewheel_services.cli.output import STATE_STYLES, console, plain, state, took
+
+_WIDTH = 44
+
+
+class Span(NamedTuple):
+    """A stretch of time in one style; ``waiting`` is drawn lighter."""
+
+    begin: float
+    end: float
+    style: str
+    waiting: bool
+
+
+def draw(run: Mapping[str, Any], tasks: Iterable[Mapping[str, Any]], attempts: Iterable[Mapping[str, Any]]) -> None:
+    """Print the run's heading, its table and its timeline."""
+    terminal = console()
+    begin = _instant(run["created_at"]) or 0.0
+    end = _instant(run["ended_at"]) or datetime.now(UTC).timestamp()
+    length = max(end - begin, 0.001)
+    reason = f"  [red]{plain(run['reason'])}[/]" if run["reason"] else ""
+    terminal.print(
+        f"[bold]{plain(run['dag'])}[/] {plain(run['run_id'])}  {state(run['state'])}  "
+        f"{run['kind']}, {took(length)}, created {run['created_at']} by {plain(run['actor'])}{reason}",
+        soft_wrap=True,
+    )
+    by_task: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for attempt in attempts:
+        by_task[attempt["task"]].append(attempt)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("task")
+    table.add_column("state")
+    table.add_column("attempt", justify="right")
+    table.add_column("took", justify="right")
+    table.add_column(_scale(length), no_wrap=True)
+    table.add_column("why", overflow="fold")
+    for task in tasks:
+        tries = by_task[task["task"]]
+        spans = [span for attempt in tries for span in _spans(attempt, end)]
+        table.add_row(
+            plain(task["task"]),
+            state(task["state"]),
+            str(task["attempt"] or ""),
+            took(_took(task)),
+            _bar(spans, begin, length),
+            plain(_why(task, tries)),
+        )
+    terminal.print(table)
+
+
+def _spans(attempt: Mapping[str, Any], now: float) -> list[Span]:
+    queued, started, ended = (_instant(attempt[name]) for name in ("queued_at", "started_at", "ended_at"))
+    style = STATE_STYLES.get(attempt["state"], "default")
+    spans: list[Span] = []
+    if queued is not None:
+        spans.append(Span(queued, started or ended or now, "bright_black", waiting=True))
+    if started is not None:
+        spans.append(Span(started, ended or now, style, waiting=False))
+    return spans
+
+
+def _bar(spans: Iterable[Span], begin: float, length: float) -> Text:
+    """Every stretch is visible, however short; what ran hides what waited, and a later attempt an earlier one."""
+    full, light = ("█", "░") if "utf" in (sys.stdout.encoding or "").lower() else ("#", ".")
+    cells: list[tuple[str, str]] = [(" ", "")] * _WIDTH
+    for span in sorted(spans, key=lambda span: (not span.waiting, span.begin)):
+        first = min(int((span.begin - begin) / length * _WIDTH), _WIDTH - 1)
+        last = min(int((span.end - begin) / length * _WIDTH), _WIDTH - 1)
+        for cell in range(max(first, 0), max(last, 0) + 1):
+            cells[cell] = (light if span.waiting else full, span.style)
+    bar = Text()
+    for char, style in cells:
+        bar.append(char, style)
+    return bar
+
+
+def _scale(length: float) -> str:
+    right = took(length)
+    return "0" + right.rjust(_WIDTH - 1)
+
+
+def _why(task: Mapping[str, Any], tries: list[Mapping[str, Any]]) -> str:
+    """How earlier attempts ended, then why the task is as it is."""
+    said = [
+        f"attempt {attempt['attempt']}: {attempt['message'] or attempt['kind'] or attempt['state']}"
+        for attempt in tries
+        if attempt["state"] == "failed" and not (attempt["attempt"] == task["attempt"] and task["reason"])
+    ]
+    if task["reason"]:
+        said.append(task["reason"])
+    return "; ".join(said)
+
+
+def _took(task: Mapping[str, Any]) -> float | None:
+    started, ended = _instant(task["started_at"]), _instant(task["ended_at"])
+    return None if started is None or ended is None else ended - started
+
+
+def _instant(text: str | None) -> float | None:
+    return None if text is None else datetime.fromisoformat(text).timestamp()

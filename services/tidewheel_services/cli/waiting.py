@@ -1,0 +1,69 @@
+"""Why a run or a task is not going on, as far as the read model knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from tidewheel_services.cli.client import Client, Refused
+
+_LINES_MAX = 20
+
+
+def explain_waiting(client: Client, run: Mapping[str, Any], tasks: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A line for each task that waits, saying for what."""
+    if run["state"] not in ("queued", "running"):
+        return []
+    tasks = list(tasks)
+    if run["state"] == "queued":
+        return [_queued_run(client, run)]
+    lines = list(_waiting_tasks(client, run, tasks))
+    if len(lines) > _LINES_MAX:
+        lines = [*lines[:_LINES_MAX], f"… and {len(lines) - _LINES_MAX} more tasks wait"]
+    return lines
+
+
+def _queued_run(client: Client, run: Mapping[str, Any]) -> str:
+    dag = client.get("dags", run["dag"])
+    if dag["paused"]:
+        return f"the run waits: DAG {run['dag']} is paused; `tidewheel unpause {run['dag']}` lets it go on"
+    limit = _definition(client, run).get("concurrency", {}).get("max_runs", 16)
+    return f"the run waits: {dag['live_runs']} runs of the DAG are queued or running, and at most {limit} run at once"
+
+
+def _waiting_tasks(client: Client, run: Mapping[str, Any], tasks: list[Mapping[str, Any]]) -> Iterator[str]:
+    needs = {task["id"]: task.get("needs", []) for task in _definition(client, run).get("tasks", [])}
+    states = {task["task"]: task["state"] for task in tasks}
+    pools: dict[str, str] = {}
+    for task in tasks:
+        name = task["task"]
+        if task["state"] == "scheduled":
+            open_needs = [need for need in needs.get(name, []) if states.get(need) not in ("success", "skipped")]
+            if open_needs:
+                yield f"{name} waits for {', '.join(f'{need} ({states.get(need)})' for need in open_needs[:5])}"
+            else:
+                yield f"{name} waits for the DAG's limit of running tasks (max_tasks)"
+        elif task["state"] == "queued":
+            pool = task["pool"]
+            if pool not in pools:
+                pools[pool] = _pool(client, pool)
+            yield f"{name} waits in {pools[pool]}"
+        elif task["state"] == "retrying":
+            yield f"{name} is tried again at {task['retry_at']}: {task['reason']}"
+
+
+def _pool(client: Client, name: str) -> str:
+    try:
+        pool = client.get("pools", name)
+    except Refused:
+        return f"pool {name}, which no worker serves; start one with `tidewheel worker --pool {name}=8`"
+    if not pool["workers"]:
+        return f"pool {name}, which no living worker serves; start one with `tidewheel worker --pool {name}=8`"
+    slots = pool["worker_slots"] if pool["slots"] is None else pool["slots"]
+    return f"pool {name}: {pool['used']} of {slots} slots are in use, {pool['waiting']} wait"
+
+
+def _definition(client: Client, run: Mapping[str, Any]) -> dict[str, Any]:
+    version = client.get("dags", run["dag"], "versions", run["version"])
+    definition: dict[str, Any] = version["definition"]
+    return definition

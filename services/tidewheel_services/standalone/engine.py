@@ -1,0 +1,184 @@
+"""All of Tidewheel in this process: an SQLite log, an embedded Postgres, and a thread for each service.
+
+One process, so that `kill -9` of it ends everything at once, tasks included (their supervisor watches it), and so that a
+commit wakes the next reader without a poll in between. Tasks run in processes of their own; these threads only wait and
+write, so the interpreter's lock is no bound at this size.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import IO
+
+import structlog
+
+from tidewheel.log.interface import Log, LogError
+from tidewheel.log.opening import open_log
+from tidewheel_services.config import Settings
+from tidewheel_services.embedded_postgres import EmbeddedPostgres, PostgresUnavailable
+
+#: Few enough to fold at once, enough that DAGs lie apart as they do on Kafka.
+PARTITIONS = 4
+READY_S = 30.0
+STOP_S = 20.0
+#: What a stop leaves running tasks; after it they are handed back, and run again at the next start.
+DRAIN_S = 5.0
+
+_log = structlog.get_logger("tidewheel.standalone")
+
+
+class CannotRun(Exception):
+    """It cannot be started here; the message says why and what to do."""
+
+
+class Engine:
+    """The services over one state directory. ``start`` it, watch ``failed``, ``stop`` it."""
+
+    def __init__(self, state: Path, project: Path, *, port: int, slots: int, throwaway: bool = False) -> None:
+        self.state = state
+        self.failed = threading.Event()
+        self.fault: BaseException | None = None
+        self._project = project
+        self._port = port
+        self._slots = slots
+        self._postgres = EmbeddedPostgres(state / "postgres", throwaway=throwaway)
+        self._stop = threading.Event()
+        self._stop_last = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._lock: IO[str] | None = None
+        self._log: Log | None = None
+        self._pools: set[str] = set()
+        self._up = threading.Event()
+        self._settings = Settings(log=f"sqlite://{state / 'log.db'}?partitions={PARTITIONS}", instance="dev")
+
+    @property
+    def settings(self) -> Settings:
+        """Where everything is, once started."""
+        return self._settings
+
+    def start(self) -> None:
+        """Start everything and wait until the API answers. Raises ``CannotRun``."""
+        from tidewheel_services.api.main import CannotServe, listen
+
+        self.state.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(self.state / "dev.lock")
+        try:
+            # Told before anything slow is started.
+            listen("127.0.0.1", self._port).close()
+            self._start()
+        except (CannotServe, PostgresUnavailable, LogError) as error:
+            self.stop()
+            raise CannotRun(str(error)) from error
+        except BaseException:
+            self.stop()
+            raise
+
+    def serve_pools(self, names: Iterable[str]) -> None:
+        """See that each of these pools has a worker."""
+        fresh = set(names) - self._pools
+        if fresh and not self._stop.is_set():
+            self._pools |= fresh
+            pools = dict.fromkeys(sorted(fresh), self._slots)
+            self._run("worker", lambda: self._work(pools))
+
+    def stop(self) -> None:
+        """End everything in order: what decides last, so that the last reports are still taken in."""
+        self._stop.set()
+        for thread in self._threads:
+            if thread.name != "scheduler":
+                thread.join(STOP_S)
+        self._stop_last.set()
+        for thread in self._threads:
+            thread.join(STOP_S)
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+        self._postgres.stop()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _start(self) -> None:
+        import msgspec
+
+        dsn = self._postgres.start()
+        self._settings = msgspec.structs.replace(self._settings, postgres=dsn)
+        self._log = open_log(self._settings.log)
+        self._log.create_topics()
+        self._run("scheduler", self._schedule)
+        self._run("projector", self._project_events)
+        self._run("api", self._serve)
+        self.serve_pools({"default"})
+        if not self._wait_up():
+            raise CannotRun(f"the engine did not come up: {self.fault or f'no answer within {READY_S:g} s'}")
+
+    def _wait_up(self) -> bool:
+        for _ in range(int(READY_S / 0.05)):
+            if self._up.wait(0.05):
+                return True
+            if self.failed.is_set():
+                return False
+        return False
+
+    def _schedule(self) -> None:
+        from tidewheel_services.scheduler.main import own_shards
+
+        assert self._log is not None
+        own_shards(self._log, "dev", self._stop_last)
+
+    def _project_events(self) -> None:
+        from tidewheel_services.projector.main import run_projector
+
+        run_projector(self._settings, self._stop)
+
+    def _serve(self) -> None:
+        import msgspec
+
+        from tidewheel_services.api.main import serve
+
+        def on_ready(url: str) -> None:
+            self._settings = msgspec.structs.replace(self._settings, api=url)
+            self._up.set()
+
+        serve(self._settings, "127.0.0.1", self._port, self._stop, on_ready)
+
+    def _work(self, pools: dict[str, int]) -> None:
+        from tidewheel_services.worker.main import serve
+
+        assert self._log is not None
+        serve(self._log, pools, self._project, stop_event=self._stop, drain_s=DRAIN_S)
+
+    def _run(self, name: str, body: Callable[[], None]) -> None:
+        def guarded() -> None:
+            try:
+                body()
+            except BaseException as error:
+                _log.debug("a part ended", part=name, error=repr(error))
+                self.fault = error
+                self.failed.set()
+
+        thread = threading.Thread(target=guarded, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+
+def _locked(path: Path) -> IO[str]:
+    """Held until this process ends, however it ends."""
+    lock = path.open("a+")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.seek(0)
+        holder = lock.read().strip() or "unknown"
+        lock.close()
+        raise CannotRun(
+            f"another `tidewheel dev` (pid {holder}) runs on {path.parent.parent}; stop it, or use what it serves"
+        ) from None
+    lock.truncate(0)
+    lock.write(str(os.getpid()))
+    lock.flush()
+    return lock

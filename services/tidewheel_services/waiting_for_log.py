@@ -1,0 +1,41 @@
+"""A process may start before its log: it waits, says so, and goes on when the log is there."""
+
+from __future__ import annotations
+
+import threading
+
+import structlog
+
+from tidewheel.log.interface import Log, LogUnavailable
+from tidewheel.log.opening import open_log
+
+#: Between tries, growing from the first to the second.
+RETRY_S = (0.5, 5.0)
+
+_log = structlog.get_logger("tidewheel")
+
+
+def open_when_there(url: str, stop: threading.Event) -> Log | None:
+    """The log at ``url`` once it answers, its topics checked; None if told to stop first.
+
+    Raises ``LogMisconfigured`` if the address makes no sense or a topic is missing or set wrongly.
+    """
+    pause = RETRY_S[0]
+    while not stop.is_set():
+        try:
+            return _opened(url)
+        except LogUnavailable as error:
+            _log.warning("waiting for the log", why=str(error), again_in_s=pause)
+            stop.wait(pause)
+            pause = min(pause * 2, RETRY_S[1])
+    return None
+
+
+def _opened(url: str) -> Log:
+    log = open_log(url)
+    try:
+        log.check_topics()
+    except BaseException:
+        log.close()
+        raise
+    return log
