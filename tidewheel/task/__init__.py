@@ -1,4 +1,4 @@
-"""What a task's code may use: the context it runs in, and how its end is told. Light to import, for it is in every runner.
+"""What a task's code may use: the context it runs in. Light to import, for it is in every runner.
 
 from tidewheel.task import current
 

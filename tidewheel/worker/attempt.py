@@ -57,6 +57,7 @@ class Attempt:
         "_control",
         "_lock",
         "_log",
+        "_on_progress",
         "_open_log",
         "action",
         "assignment",
@@ -83,6 +84,7 @@ class Attempt:
         executor: Executor,
         received: float,
         open_log: Callable[[AssignTask], TaskLog],
+        on_progress: Callable[[Attempt], None],
     ) -> None:
         self.assignment = assignment
         self.action = action
@@ -107,6 +109,7 @@ class Attempt:
         self._lock = threading.Lock()
         self._log: TaskLog | None = None
         self._open_log = open_log
+        self._on_progress = on_progress
 
     @property
     def timeout_at(self) -> float | None:
@@ -120,6 +123,11 @@ class Attempt:
         if self._log is None:
             self._log = self._open_log(self.assignment)
         return self._log
+
+    def show(self, progress: str) -> None:
+        """Show ``progress`` (JSON text) with a beat soon."""
+        self.progress = progress
+        self._on_progress(self)
 
     def close_log(self) -> None:
         """Send what is left of the log, if there is one."""

@@ -8,7 +8,7 @@ returns.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from tidewheel.core.assignment import ActionSpec, PythonSpec
 from tidewheel.task.call import Function, call, takes_context
@@ -21,18 +21,16 @@ from tidewheel.worker.secrets import Secrets, SecretUnavailable, resolve_all
 class _Voice:
     """The worker's ear for a function in its own process."""
 
-    __slots__ = ("_attempt", "_env", "_nudge", "_secrets")
+    __slots__ = ("_attempt", "_env", "_secrets")
 
-    def __init__(self, attempt: Attempt, secrets: Secrets, nudge: Callable[[Attempt], None]) -> None:
+    def __init__(self, attempt: Attempt, secrets: Secrets) -> None:
         self._attempt = attempt
         self._secrets = secrets
-        self._nudge = nudge
         self._env: dict[str, str] | None = None
 
     def progress(self, progress: str | None) -> None:
         if progress is not None:
-            self._attempt.progress = progress
-            self._nudge(self._attempt)
+            self._attempt.show(progress)
 
     def log(self, text: str) -> None:
         self._attempt.log.write("stdout", text.encode("utf-8", "replace"))
@@ -50,9 +48,8 @@ class Functions:
 
     killable = False
 
-    def __init__(self, secrets: Secrets, nudge: Callable[[Attempt], None]) -> None:
+    def __init__(self, secrets: Secrets) -> None:
         self._secrets = secrets
-        self._nudge = nudge
         self._functions: dict[str, tuple[Function, bool]] = {}
 
     def register(self, name: str, function: Function) -> None:
@@ -74,7 +71,7 @@ class Functions:
         """Call the function in this thread."""
         assert isinstance(action, PythonSpec)
         function, with_context = self._functions[action.callable]
-        context = Context(attempt.assignment, _Voice(attempt, self._secrets, self._nudge), attempt.cancelled)
+        context = Context(attempt.assignment, _Voice(attempt, self._secrets), attempt.cancelled)
         try:
             return call(function, action.kwargs, context, with_context)
         except SecretUnavailable as error:

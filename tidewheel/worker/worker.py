@@ -18,10 +18,11 @@ from tidewheel.core.commands import LeavePool
 from tidewheel.core.mail import AnyMail, AssignTask, LeaseRenewed, Reply, StopAttempt, WorkerUnknown, WorkerWelcome
 from tidewheel.log.interface import Log
 from tidewheel.log.partition import partition_of
+from tidewheel.task.call import Function
 from tidewheel.task.outcome import Failed, Outcome, outcome_of_exception
 from tidewheel.worker.attempt import Attempt, StopReason
 from tidewheel.worker.executor import Executor
-from tidewheel.worker.functions import Function, Functions
+from tidewheel.worker.functions import Functions
 from tidewheel.worker.membership import Membership
 from tidewheel.worker.outbox import Outbox
 from tidewheel.worker.postbox import Postbox
@@ -83,7 +84,7 @@ class Worker:
         self._mail_partition = partition_of(self.name.encode(), log.partitions)
         self._outbox = Outbox(log.producer())
         self._watch = Watch(self.name, self._outbox, self._end, unkillable_grace_s)
-        self._functions = Functions(self._secrets, self._watch.nudge)
+        self._functions = Functions(self._secrets)
         self._executors = dict(executors or {})
         self._roster = Roster()
         self._slots = SlotThreads(sum(pools.values()), self._work)
@@ -183,7 +184,7 @@ class Worker:
         if not self._roster.first_sight(key):
             return
         action, executor = self._route(mail)
-        attempt = Attempt(mail, action, executor, time.monotonic(), self._open_log)
+        attempt = Attempt(mail, action, executor, time.monotonic(), self._open_log, self._watch.nudge)
         self._roster.add(attempt)
         if self._leaving:
             self._end(attempt, StopReason.GIVE_UP)

@@ -1,0 +1,100 @@
+"""Processes as the kernel knows them: groups, orphans, and whose they are."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tidewheel_services.worker.messages import COOKIE
+
+_PROC = Path("/proc")
+_LINUX = sys.platform == "linux"
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None, use_errno=True) if _LINUX else None
+
+
+def adopt_orphans() -> None:
+    """From now on this process is the parent of every descendant whose own parent dies (Linux)."""
+    if _libc is not None:
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def dying_with_parent() -> Callable[[], None] | None:
+    """What a child must do between fork and exec to be killed when the process that started it dies (Linux).
+
+    The starter must have one thread only: the signal comes when the starting *thread* ends.
+    """
+    libc = _libc
+    if libc is None:
+        return None
+    parent = os.getpid()
+
+    def die_with_parent() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return die_with_parent
+
+
+def signal_group(group: int, number: int) -> bool:
+    """Signal a process group; False: it has no members. With signal 0: whether it has any."""
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def signal_process(pid: int, number: int) -> None:
+    """Signal a process that may be gone."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def children() -> list[int]:
+    """The child processes of this (single-threaded) process; empty where the kernel does not tell."""
+    pid = os.getpid()
+    try:
+        return [int(child) for child in (_PROC / f"self/task/{pid}/children").read_bytes().split()]
+    except OSError:
+        return [child for child in _pids() if _parent(child) == pid]
+
+
+def cookie_of(pid: int) -> str:
+    """The cookie in the process's environment; empty if it has none or is gone."""
+    try:
+        environment = (_PROC / f"{pid}/environ").read_bytes()
+    except OSError:
+        return ""
+    for entry in environment.split(b"\0"):
+        name, _, value = entry.partition(b"=")
+        if name == COOKIE.encode():
+            return value.decode("utf-8", "replace")
+    return ""
+
+
+def with_cookie(prefix: str) -> list[int]:
+    """All processes of this machine whose cookie begins with ``prefix``."""
+    return [pid for pid in _pids() if cookie_of(pid).startswith(prefix)]
+
+
+def _pids() -> Iterator[int]:
+    if _LINUX:
+        yield from (int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit())
+
+
+def _parent(pid: int) -> int:
+    try:
+        # The command's name, in parentheses, may hold anything; what follows the last parenthesis is regular.
+        return int((_PROC / f"{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0

@@ -1,0 +1,83 @@
+"""Read what a process writes while waiting for its end: one thread, no polling."""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Mapping
+
+from tidewheel.worker.tasklog import Stream, TaskLog
+from tidewheel_services.worker.messages import Exited, SpawnFailed
+from tidewheel_services.worker.supervision import Process
+
+READ_BYTES = 65_536
+_READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
+
+
+class Pump:
+    """Moves bytes from pipes to a task's log."""
+
+    def __init__(self, pipes: Mapping[int, Stream], process: Process, others: tuple[int, ...] = ()) -> None:
+        self._pipes = dict(pipes)
+        self._process = process
+        self._poll = select.poll()
+        for descriptor in (*pipes, process.fileno(), *others):
+            self._poll.register(descriptor, _READABLE)
+        #: The last that was written to stderr, to explain a failure by.
+        self.tail = b""
+
+    def turn(self, log: TaskLog, wait_s: float | None = None) -> set[int]:
+        """Wait for something (at most ``wait_s``), move what was written; gives what else is readable."""
+        due_s = log.due_s()
+        waits = [wait for wait in (due_s, wait_s) if wait is not None]
+        ready = self._poll.poll(min(waits) * 1000 + 1 if waits else None)
+        others: set[int] = set()
+        for descriptor, _ in ready:
+            stream = self._pipes.get(descriptor)
+            if stream is None:
+                others.add(descriptor)
+            elif not self._move(descriptor, stream, log):
+                self.forget(descriptor)
+        if due_s is not None:
+            log.flush_due()
+        return others
+
+    def wait_exit(self, log: TaskLog) -> Exited | SpawnFailed:
+        """Move what is written until the process has ended, and then all the rest. Raises ``Lost``."""
+        while True:
+            if self._process.fileno() in self.turn(log):
+                word = self._process.word()
+                if word is not None:
+                    self.drain(log)
+                    return word
+
+    def drain(self, log: TaskLog) -> None:
+        """Move what is in the pipes now."""
+        for descriptor, stream in list(self._pipes.items()):
+            os.set_blocking(descriptor, False)
+            while self._move(descriptor, stream, log):
+                pass
+            os.set_blocking(descriptor, True)
+
+    def forget(self, descriptor: int) -> None:
+        """Wait for this one no more: it is at its end."""
+        self._poll.unregister(descriptor)
+        self._pipes.pop(descriptor, None)
+
+    def _move(self, descriptor: int, stream: Stream, log: TaskLog) -> bool:
+        """Move one piece; False: there is none."""
+        try:
+            data = os.read(descriptor, READ_BYTES)
+        except BlockingIOError:
+            return False
+        if not data:
+            return False
+        log.write(stream, data)
+        if stream == "stderr":
+            self.tail = (self.tail + data)[-500:]
+        return True
+
+    def last_line(self) -> str:
+        """The last line on stderr."""
+        lines = self.tail.decode("utf-8", "replace").strip().splitlines()
+        return lines[-1].strip() if lines else ""

@@ -1,0 +1,150 @@
+"""Shell commands: ``/bin/sh -c`` in a session of its own.
+
+Values reach the command by its environment and never become part of its text. ``TIDEWHEEL_OUTPUT`` names a file; JSON
+that the command leaves in it becomes the task's output.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from tidewheel.core.assignment import ActionSpec, RunSpec
+from tidewheel.task.outcome import OUTPUT_BYTES_MAX, Failed, Outcome, outcome_of_json, too_large
+from tidewheel.worker.attempt import Attempt, StopReason
+from tidewheel.worker.secrets import Secrets, SecretUnavailable, resolve_all
+from tidewheel_services.worker.environment import described, inherited
+from tidewheel_services.worker.messages import Exited, SpawnFailed
+from tidewheel_services.worker.pump import Pump
+from tidewheel_services.worker.supervision import Lost, Process, Supervisor, close_all
+
+GRACE_S = 10.0
+SHELL = "/bin/sh"
+#: What a shell adds to a signal's number for its own exit status.
+_SIGNAL_STATUS = 128
+
+
+class ProcessControl:
+    """Reaches the process of an attempt."""
+
+    def __init__(self, process: Process, grace_s: float) -> None:
+        self._process = process
+        self._grace_s = grace_s
+
+    def stop(self, reason: StopReason) -> None:
+        """Ask first where there is time."""
+        if reason.gentle:
+            self._process.stop(self._grace_s)
+        else:
+            self._process.kill()
+
+    def extend(self, fence_at: float) -> None:
+        """The lease was renewed."""
+        self._process.extend(fence_at)
+
+
+class Shell:
+    """The executor of ``run`` actions."""
+
+    killable = True
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        secrets: Secrets,
+        project_dir: Path,
+        grace_s: float = GRACE_S,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._supervisor = supervisor
+        self._secrets = secrets
+        self._project_dir = project_dir
+        self._grace_s = grace_s
+        self._inherited = inherited(environment)
+
+    def run(self, attempt: Attempt, action: ActionSpec) -> Outcome:
+        """Run the command to its end, or to its kill."""
+        assert isinstance(action, RunSpec)
+        output = self._supervisor.scratch / f"{id(attempt):x}.json"
+        try:
+            own = resolve_all(action.env, self._secrets)
+        except SecretUnavailable as error:
+            return Failed("setup", str(error))
+        env = {**self._inherited, **own, **described(attempt.assignment, output)}
+        try:
+            return self._run(attempt, (SHELL, "-c", action.command), env, output)
+        except Lost as error:
+            return Failed("worker_lost", f"{error}; the command was killed with it")
+        finally:
+            output.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Nothing of its own."""
+
+    def _run(self, attempt: Attempt, argv: tuple[str, ...], env: dict[str, str], output: Path) -> Outcome:
+        out_read, out_write = os.pipe()
+        err_read, err_write = os.pipe()
+        try:
+            try:
+                process = self._supervisor.spawn(
+                    argv, env, self._project_dir, (out_write, err_write), attempt.lease.fence_at
+                )
+            finally:
+                close_all((out_write, err_write))
+            try:
+                attempt.attach(ProcessControl(process, self._grace_s))
+                pump = Pump({out_read: "stdout", err_read: "stderr"}, process)
+                word = pump.wait_exit(attempt.log)
+            finally:
+                attempt.detach()
+                process.close()
+        finally:
+            close_all((out_read, err_read))
+        return ended(word, attempt, output, pump.last_line())
+
+
+def ended(word: Exited | SpawnFailed, attempt: Attempt, output: Path, last_line: str) -> Outcome:
+    """The outcome of a command."""
+    if isinstance(word, SpawnFailed):
+        return Failed("setup", f"the command could not be started: {word.reason}")
+    if word.left:
+        attempt.log.remark(f"{word.left} processes of this attempt could not be killed")
+    if word.fenced:
+        return Failed("worker_lost", "the lease was not renewed in time, so the supervisor killed the command")
+    said = f": {last_line}" if last_line else ""
+    if word.status < 0:
+        return Failed("signal", f"killed by {signal_name(-word.status)}{said}")
+    if word.status > 0:
+        inner = word.status - _SIGNAL_STATUS
+        hint = f" (a process in it was killed by {signal_name(inner)})" if 0 < inner < signal.NSIG else ""
+        return Failed("exit_code", f"exit status {word.status}{hint}{said}", word.status)
+    return read_output(output)
+
+
+def read_output(path: Path) -> Outcome:
+    """The outcome of a command that ended well, by the output file it may have left."""
+    try:
+        # Whatever the command put there instead of a file must not hold up or mislead the worker.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return outcome_of_json(b"", "")
+    except OSError as error:
+        return Failed("output", f"the output file cannot be read: {error.strerror}")
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return Failed("output", "TIDEWHEEL_OUTPUT is no regular file any more")
+        if status.st_size > OUTPUT_BYTES_MAX:
+            return too_large(status.st_size)
+        return outcome_of_json(file.read(OUTPUT_BYTES_MAX + 1), "the content of TIDEWHEEL_OUTPUT")
+
+
+def signal_name(number: int) -> str:
+    """``SIGKILL`` for 9."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
