@@ -1,0 +1,197 @@
+"""The journal checker: proves the engine's invariants from the journals' bytes, as an outside witness.
+
+It shares with the engine only what defines the journal: the codec, the events, the workflow and the calendar. The rules
+it judges by are its own (``runtime.witness``), so that a fault in ``decide`` or ``fold`` does not hide itself. What it
+proves, numbered as in the design: 1 attempts grow by one and one is live; 2 nothing follows an attempt's end; 3 trigger
+rules hold; 4 one run per logical date, every slot answered; 5 limits of pools and DAGs; 6 what has not ended waits for
+something; 7 the partition proves itself; 8 (here) definitions can be read; 9 every end says why and for whom.
+
+An aggregate that misses an event is not judged any further: whatever came after would only repeat the one fault.
+Memory grows with live runs, and with the ids of all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from tidewheel.core.events import DagEvent, PoolEvent, Recorded
+from tidewheel.log.interface import EVENTS, JOURNALS, POOL_EVENTS, Log, LogUnavailable, Reader
+from tidewheel.runtime.witness.dag import DagWitness
+from tidewheel.runtime.witness.findings import Findings, Place, Violation
+from tidewheel.runtime.witness.pool import Key, PoolWitness
+from tidewheel.runtime.witness.proof import Proof
+
+__all__ = ["Checker", "Report", "Violation", "check_log"]
+
+#: Without a single record for so long, the log is called unavailable.
+NO_PROGRESS_S = 60.0
+#: How often ``check_log`` reads on when it seems to have stopped in the middle of a decision.
+READ_ON_MAX = 50
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a check came to. ``violations`` holds the first ones; ``more`` counts those beyond."""
+
+    ok: bool
+    events: int
+    violations: tuple[Violation, ...] = ()
+    more: int = 0
+
+
+class _Aggregate:
+    """A DAG or pool with its place in the journal."""
+
+    __slots__ = ("partition", "proved", "seq", "witness")
+
+    def __init__(self, witness: DagWitness | PoolWitness, partition: int) -> None:
+        self.witness = witness
+        self.partition = partition
+        self.seq = 0
+        #: No event of it is missing, so that its state can be judged.
+        self.proved = True
+
+
+class Checker:
+    """Feed it the records of ``events`` and ``pool-events``, each partition from its start and in offset order."""
+
+    def __init__(self) -> None:
+        self._findings = Findings()
+        self._proofs: dict[tuple[str, int], Proof] = {}
+        self._dags: dict[str, _Aggregate] = {}
+        self._pools: dict[str, _Aggregate] = {}
+        self._events = 0
+
+    def feed(self, topic: str, partition: int, offset: int, data: bytes) -> None:
+        """The next record of a journal partition."""
+        self._findings.at = Place(topic, partition, offset)
+        self._events += 1
+        proof = self._proofs.get((topic, partition))
+        if proof is None:
+            proof = self._proofs[topic, partition] = Proof(self._findings)
+        recorded = proof.follow(offset, data)
+        if recorded is not None:
+            self._judge(topic, partition, recorded)
+
+    def finish(self, *, settled: bool = False) -> Report:
+        """The report on what was fed so far; feeding may go on after it.
+
+        ``settled`` says that nothing is on its way between shards any more: then DAGs and pools must agree on who waits
+        and who holds slots.
+        """
+        kept, count = len(self._findings.violations), self._findings.count
+        whole = all(proof.complete for proof in self._proofs.values())
+        for aggregate in self._dags.values():
+            if aggregate.proved and self._complete(EVENTS, aggregate) and isinstance(aggregate.witness, DagWitness):
+                aggregate.witness.check_progress()
+        if settled and whole:
+            self._check_agreement()
+        found = self._findings
+        report = Report(
+            ok=not found.count,
+            events=self._events,
+            violations=tuple(found.violations),
+            more=found.count - len(found.violations),
+        )
+        # What is stuck now may go on with the next record: it is a finding of this report only.
+        del found.violations[kept:]
+        found.count = count
+        return report
+
+    def _complete(self, topic: str, aggregate: _Aggregate) -> bool:
+        return self._proofs[topic, aggregate.partition].complete
+
+    def _judge(self, topic: str, partition: int, recorded: Recorded) -> None:
+        event = recorded.event
+        if isinstance(event, DagEvent) and topic == EVENTS:
+            aggregate = self._dags.get(event.dag)
+            if aggregate is None:
+                aggregate = self._dags[event.dag] = _Aggregate(DagWitness(event.dag, self._findings), partition)
+            name = f"DAG '{event.dag}'"
+        elif isinstance(event, PoolEvent) and topic == POOL_EVENTS:
+            aggregate = self._pools.get(event.pool)
+            if aggregate is None:
+                aggregate = self._pools[event.pool] = _Aggregate(PoolWitness(event.pool, self._findings), partition)
+            name = f"pool '{event.pool}'"
+        else:
+            self._findings.add(7, f"a {type(event).__name__} does not belong into {topic}")
+            return
+        if not event.actor:
+            self._findings.add(9, f"the {type(event).__name__} does not say by whom")
+        if partition != aggregate.partition:
+            self._findings.add(7, f"{name} is written to partition {aggregate.partition} and to {partition}")
+        if recorded.seq != aggregate.seq + 1:
+            self._findings.add(7, f"expected event {aggregate.seq + 1} of {name}, found {recorded.seq}")
+            aggregate.proved = False
+        aggregate.seq = max(aggregate.seq, recorded.seq)
+        if aggregate.proved:
+            aggregate.witness.apply(event)  # type: ignore[arg-type]
+
+    def _check_agreement(self) -> None:
+        held: dict[Key, tuple[str, Place]] = {}
+        waiting: dict[Key, str] = {}
+        for name, pool in self._pools.items():
+            assert isinstance(pool.witness, PoolWitness)
+            held.update((key, (name, lease[2])) for key, lease in pool.witness.leases.items())
+            waiting.update((key, name) for key in pool.witness.waiting)
+        for dag in self._dags.values():
+            assert isinstance(dag.witness, DagWitness)
+            for key, pool_name, run in dag.witness.attempts_at_pools():
+                at = held[key][0] if key in held else waiting.get(key)
+                if at != pool_name:
+                    text = f"{'/'.join(key[:3])} attempt {key[3]} is queued or live, but unknown to pool '{pool_name}'"
+                    self._findings.add(6, text, at=run.last)
+        for key, (name, place) in held.items():
+            dag_of = self._dags.get(key[0])
+            live = dag_of is not None and isinstance(dag_of.witness, DagWitness) and dag_of.witness.is_live(*key[1:])
+            if not live:
+                text = f"{'/'.join(key[:3])} attempt {key[3]} holds slots of pool '{name}' but is not live: they leak"
+                self._findings.add(5, text, at=place)
+
+
+def check_log(log: Log, progress: Callable[[int, int], None] | None = None, *, settled: bool = False) -> Report:
+    """Check every journal partition of ``log`` up to its present end. ``progress(read, expected)`` is called now and
+    then.
+
+    On a log that is being written, the present end may lie within a decision; then it is read on, a little.
+    Raises ``LogUnavailable`` if the log stops answering.
+    """
+    checker = Checker()
+    places = [(topic, partition) for topic in JOURNALS for partition in range(log.partitions)]
+    ends = {place: log.end_offset(*place) for place in places}
+    starts = {place: log.start_offset(*place) for place in places}
+    expected = sum(ends[place] - starts[place] for place in places)
+    reader = log.reader(starts)
+    read = 0
+    try:
+        deadline = time.monotonic() + NO_PROGRESS_S
+        behind = {place for place in places if starts[place] < ends[place]}
+        while behind:
+            count = _feed_some(checker, reader, 0.1)
+            read += count
+            if count:
+                deadline = time.monotonic() + NO_PROGRESS_S
+                if progress is not None:
+                    progress(read, max(read, expected))
+            elif time.monotonic() > deadline:
+                topic, partition = min(behind)
+                raise LogUnavailable(f"{topic}/{partition}: nothing to read for {NO_PROGRESS_S:.0f} s before its end")
+            positions = reader.positions()
+            behind = {place for place in behind if positions[place] < ends[place]}
+        report = checker.finish(settled=settled)
+        for _ in range(READ_ON_MAX):
+            if report.ok or not _feed_some(checker, reader, 0.2):
+                return report
+            report = checker.finish(settled=settled)
+        return report
+    finally:
+        reader.close()
+
+
+def _feed_some(checker: Checker, reader: Reader, timeout_s: float) -> int:
+    records = reader.read(5_000, timeout_s)
+    for record in records:
+        checker.feed(record.topic, record.partition, record.offset, record.value or b"")
+    return len(records)

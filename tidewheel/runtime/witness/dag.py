@@ -1,0 +1,256 @@
+"""The witness of one DAG: its versions, its schedule's slots, its runs and their limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from tidewheel.core import events as e
+from tidewheel.core.calendar import count_slots, next_slot, previous_slot
+from tidewheel.core.workflow import Schedule, Workflow
+from tidewheel.runtime.witness.findings import Findings
+from tidewheel.runtime.witness.pool import Key
+from tidewheel.runtime.witness.run import ACTIVE, LIVE, Definition, RunWitness
+
+
+class DagWitness:
+    """Follows one DAG's events. Of ended runs it keeps the id and the logical date, nothing more."""
+
+    __slots__ = (
+        "_cursor",
+        "_dates",
+        "_definition",
+        "_definitions",
+        "_findings",
+        "_ids",
+        "_name",
+        "_paused",
+        "_removed",
+        "_running",
+        "active",
+        "runs",
+    )
+
+    def __init__(self, name: str, findings: Findings) -> None:
+        self._name = name
+        self._findings = findings
+        self._definitions: dict[str, Definition] = {}
+        self._definition: Definition | None = None
+        self._cursor: int | None = None
+        self._paused = False
+        self._removed = False
+        self._ids: set[str] = set()
+        self._dates: set[int] = set()
+        self._running = 0
+        self.active = 0
+        self.runs: dict[str, RunWitness] = {}
+
+    def apply(self, event: e.DagEvent) -> None:
+        """Judge the next event, and go on from it."""
+        if isinstance(event, e.TaskEvent):
+            run = self.runs.get(event.run_id)
+            if run is not None:
+                run.apply(event)
+            elif not isinstance(event, e.ReportRefused):
+                begins = isinstance(event, e.TaskReady | e.TaskQueued | e.TaskLeased)
+                self._findings.add(1 if begins else 2, f"{type(event).__name__}: {self._absent(event.run_id)}")
+            return
+        _APPLY[type(event)](self, event)
+
+    # --- definition and schedule ---------------------------------------------------------------------------------
+
+    def _deployed(self, event: e.DagDeployed) -> None:
+        try:
+            workflow = msgspec.json.decode(event.definition, type=Workflow)
+        except (msgspec.DecodeError, RecursionError) as error:
+            self._findings.add(8, f"the definition of version {event.version} can not be read: {error}")
+            return
+        before, self._definition = self._definition, Definition(event.version, workflow)
+        used = {run.definition.version for run in self.runs.values()} | {event.version}
+        self._definitions[event.version] = self._definition
+        self._definitions = {version: d for version, d in self._definitions.items() if version in used}
+        schedule = workflow.schedule
+        if (event.cursor is None) != (schedule is None):
+            self._findings.add(
+                4, f"version {event.version} is deployed with cursor {event.cursor} and schedule {schedule}"
+            )
+        elif event.cursor is not None and event.cursor > event.at:
+            self._findings.add(4, f"the schedule's cursor is set {event.cursor - event.at} ms into the future")
+        elif before is not None and _same_slots(before.workflow.schedule, schedule) and event.cursor != self._cursor:
+            self._findings.add(4, f"the schedule stayed, but its cursor jumped from {self._cursor} to {event.cursor}")
+        self._cursor = event.cursor
+        self._paused = event.paused
+        self._removed = False
+
+    def _dag_removed(self, event: e.DagRemoved) -> None:
+        self._removed = True
+
+    def _dag_paused(self, event: e.DagPaused) -> None:
+        self._paused = True
+
+    def _dag_unpaused(self, event: e.DagUnpaused) -> None:
+        self._paused = False
+
+    def _skipped(self, event: e.SlotsSkipped) -> None:
+        schedule = self._answers_next_slot(event.first, "SlotsSkipped")
+        if not event.reason:
+            self._findings.add(9, "SlotsSkipped gives no reason")
+        if schedule is not None and self._cursor is not None:
+            if event.last < event.first or previous_slot(schedule, event.last + 1) != event.last:
+                self._findings.add(4, f"SlotsSkipped ends at {event.last}, which is no slot from {event.first} on")
+            elif (count := count_slots(schedule, self._cursor, event.last)) != event.count:
+                self._findings.add(4, f"SlotsSkipped counts {event.count} slots where the schedule has {count}")
+        self._cursor = event.last
+
+    def _answers_next_slot(self, slot: int, what: str) -> Schedule | None:
+        """Check that ``slot`` is the one after the cursor: every slot is answered, in order, once."""
+        schedule = None if self._definition is None else self._definition.workflow.schedule
+        if schedule is None or self._cursor is None:
+            self._findings.add(4, f"{what} answers slot {slot}, but '{self._name}' has no schedule")
+            return None
+        if self._paused or self._removed:
+            self._findings.add(4, f"{what} while '{self._name}' is {'removed' if self._removed else 'paused'}")
+        try:
+            expected = next_slot(schedule, self._cursor)
+        except ValueError as error:
+            self._findings.add(4, f"{what} answers slot {slot}, but the schedule can not be computed: {error}")
+            return None
+        if slot <= self._cursor:
+            self._findings.add(4, f"{what} answers slot {slot} again: the cursor is at {self._cursor}")
+            return None
+        if slot != expected:
+            self._findings.add(
+                4, f"{what} answers slot {slot}, but {expected} is next: it has no run and no recorded skip"
+            )
+        return schedule
+
+    # --- runs ----------------------------------------------------------------------------------------------------
+
+    def _created(self, event: e.RunCreated) -> None:
+        name = f"{self._name}/{event.run_id}"
+        if event.run_id in self._ids:
+            self._findings.add(4, f"run {name} is created a second time")
+            return
+        self._ids.add(event.run_id)
+        if event.kind == "scheduled":
+            self._created_for_slot(event)
+        if event.logical_date is not None:
+            if event.logical_date in self._dates:
+                self._findings.add(4, f"run {name} is the second one of logical date {event.logical_date}")
+            self._dates.add(event.logical_date)
+        definition = self._definitions.get(event.version)
+        if definition is None or definition is not self._definition:
+            current = "nothing is" if self._definition is None else f"{self._definition.version} is"
+            self._findings.add(4, f"run {name} is created with version {event.version}; {current} deployed")
+        if self._removed:
+            self._findings.add(4, f"run {name} is created after its DAG was removed")
+        if definition is not None:
+            self.runs[event.run_id] = RunWitness(name, definition, self, self._findings)
+
+    def _created_for_slot(self, event: e.RunCreated) -> None:
+        if event.logical_date is None:
+            self._findings.add(4, f"scheduled run {event.run_id} has no logical date")
+            return
+        schedule = self._answers_next_slot(event.logical_date, f"run {event.run_id}")
+        if schedule is not None:
+            expected = (previous_slot(schedule, event.logical_date), event.logical_date)
+            if (event.interval_start, event.interval_end) != expected:
+                found = (event.interval_start, event.interval_end)
+                self._findings.add(4, f"run {event.run_id} covers {found}, not the interval {expected} of its slot")
+        self._cursor = event.logical_date
+
+    def _started(self, event: e.RunStarted) -> None:
+        run = self._live(event)
+        if run is None:
+            return
+        if run.phase != "queued":
+            self._findings.add(2, f"{run.name} is started a second time")
+            return
+        if self._paused:
+            self._findings.add(5, f"{run.name} is started while its DAG is paused")
+        if run.cancel_requested:
+            self._findings.add(1, f"{run.name} is started after it was cancelled")
+        limit = run.definition.workflow.concurrency.max_runs
+        if self._running >= limit:
+            self._findings.add(5, f"{run.name} is started beyond max_runs {limit}")
+        run.phase = "running"
+        self._running += 1
+
+    def _run_cancel_requested(self, event: e.RunCancelRequested) -> None:
+        run = self._live(event)
+        if run is not None:
+            run.cancel_requested = True
+
+    def _run_ended(self, event: e.RunSucceeded | e.RunFailed | e.RunCancelled) -> None:
+        run = self._live(event)
+        if run is None:
+            return
+        run.end(event)
+        self._running -= run.phase == "running"
+        self.active -= sum(task.phase in ACTIVE for task in run.tasks.values())
+        del self.runs[event.run_id]
+
+    def _live(self, event: e.RunEvent) -> RunWitness | None:
+        run = self.runs.get(event.run_id)
+        if run is None:
+            self._findings.add(2, f"{type(event).__name__}: {self._absent(event.run_id)}")
+        else:
+            run.last = self._findings.at
+        return run
+
+    def _absent(self, run_id: str) -> str:
+        return f"run {self._name}/{run_id} {'has ended already' if run_id in self._ids else 'was never created'}"
+
+    # --- at the end ----------------------------------------------------------------------------------------------
+
+    def check_progress(self) -> None:
+        """Invariant 6: whatever has not ended is explained by what it waits for."""
+        waiting = [run for run in self.runs.values() if run.phase == "queued"]
+        room = min((run.definition.workflow.concurrency.max_runs for run in waiting), default=0) - self._running
+        if waiting and room > 0 and not self._paused:
+            first = waiting[0]
+            self._findings.add(6, f"{first.name} is queued, though there is room to start it", at=first.last)
+        for run in self.runs.values():
+            if run.phase == "running":
+                for name, reason in run.stuck():
+                    self._findings.add(6, f"{run.name}{'/' if name else ': '}{name} {reason}".rstrip(), at=run.last)
+        held = [run for run in self.runs.values() if any(task.phase == "ready" for task in run.tasks.values())]
+        limits = [limit for run in held if (limit := run.definition.workflow.concurrency.max_tasks) is not None]
+        if held and (len(limits) < len(held) or self.active < min(limits)):
+            self._findings.add(6, f"a task of {held[0].name} is held back, though max_tasks has room", at=held[0].last)
+
+    def attempts_at_pools(self) -> Iterator[tuple[Key, str, RunWitness]]:
+        """Attempts that a pool must know: in its queue, or (live) holding slots. With the pool's name."""
+        for run_id, run in self.runs.items():
+            for name, task in run.tasks.items():
+                if task.phase in ACTIVE:
+                    yield (self._name, run_id, name, task.attempt), run.definition.tasks[name].pool, run
+
+    def is_live(self, run_id: str, task: str, attempt: int) -> bool:
+        """Whether this attempt holds a lease."""
+        run = self.runs.get(run_id)
+        record = None if run is None else run.tasks.get(task)
+        return record is not None and record.attempt == attempt and record.phase in LIVE
+
+
+_APPLY: dict[type[e.Event], Callable[[DagWitness, Any], None]] = {
+    e.DagDeployed: DagWitness._deployed,
+    e.DagRemoved: DagWitness._dag_removed,
+    e.DagPaused: DagWitness._dag_paused,
+    e.DagUnpaused: DagWitness._dag_unpaused,
+    e.SlotsSkipped: DagWitness._skipped,
+    e.RunCreated: DagWitness._created,
+    e.RunStarted: DagWitness._started,
+    e.RunCancelRequested: DagWitness._run_cancel_requested,
+    e.RunSucceeded: DagWitness._run_ended,
+    e.RunFailed: DagWitness._run_ended,
+    e.RunCancelled: DagWitness._run_ended,
+}
+
+
+def _same_slots(one: Schedule | None, other: Schedule | None) -> bool:
+    if one is None or other is None:
+        return False
+    return (one.cron, one.every_ms, one.timezone) == (other.cron, other.every_ms, other.timezone)

@@ -1,0 +1,77 @@
+"""What a journal partition proves by itself (invariant 7): numbers without gap, an unbroken chain, a writer that never
+goes back, and no input answered twice."""
+
+from __future__ import annotations
+
+import re
+
+from tidewheel.core.events import Recorded
+from tidewheel.runtime.witness.findings import Findings
+from tidewheel.wire.codec import CHAIN_SIZE, GENESIS, DecodeError, chain_matches, decode_event
+
+_INPUT = re.compile(r"((?:commands|triggers)/[0-9]+)/([0-9]+)")
+
+
+class Proof:
+    """One partition, read in offset order."""
+
+    __slots__ = ("_answered", "_cause", "_chain", "_findings", "_offset", "_shard_seq", "_writer", "complete")
+
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
+        self._offset = -1
+        self._shard_seq = 0
+        self._chain = GENESIS
+        self._writer = 0
+        self._cause = ""
+        self._answered: dict[str, int] = {}
+        #: No event is missing so far.
+        self.complete = True
+
+    def follow(self, offset: int, data: bytes) -> Recorded | None:
+        """The event in ``data`` with its place checked; None if it can not be judged: undecodable, or seen before."""
+        if offset <= self._offset:
+            self._findings.add(7, f"offset {offset} follows offset {self._offset}")
+        self._offset = offset
+        chained = chain_matches(self._chain, data)
+        try:
+            recorded = decode_event(data)
+        except DecodeError as error:
+            self._findings.add(7, f"the record is no event: {error}")
+            self.complete = False
+            self._chain = data[-CHAIN_SIZE:].rjust(CHAIN_SIZE, b"\0")
+            self._shard_seq += 1
+            return None
+        expected = self._shard_seq + 1
+        if recorded.shard_seq != expected:
+            self._findings.add(7, f"expected event {expected} of the partition, found {recorded.shard_seq}")
+        elif not chained:
+            self._findings.add(
+                7, f"event {expected} does not follow the one before it or was altered: its chain differs"
+            )
+        if recorded.shard_seq < expected:
+            return None
+        self.complete &= recorded.shard_seq == expected
+        self._shard_seq = recorded.shard_seq
+        self._chain = recorded.chain
+        if recorded.writer < self._writer:
+            self._findings.add(7, f"writer {recorded.writer} writes after writer {self._writer}")
+        self._writer = max(self._writer, recorded.writer)
+        self._check_cause(recorded.cause)
+        return recorded
+
+    def _check_cause(self, cause: str) -> None:
+        """The answers to one input stand together, and inputs are answered in their order."""
+        before, self._cause = self._cause, cause
+        if cause == before:
+            return
+        if not cause:
+            self._findings.add(7, "the event does not say what caused it")
+        match = _INPUT.fullmatch(cause)
+        if match is None:
+            return
+        source, offset = match[1], int(match[2])
+        answered = self._answered.get(source, -1)
+        if offset <= answered:
+            self._findings.add(7, f"input {cause} is answered again, after input {source}/{answered}")
+        self._answered[source] = max(answered, offset)

@@ -1,0 +1,308 @@
+"""The witness of one live run: each task's attempts, one after the other, and what the run may still do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, TypeAlias
+
+from tidewheel.core import events as e
+from tidewheel.core.workflow import Task, Workflow
+from tidewheel.runtime.witness.findings import Findings
+from tidewheel.runtime.witness.rules import ENDS, Ends, ends_of, holds, may_hold
+
+ACTIVE = frozenset({"queued", "leased", "running"})
+LIVE = frozenset({"leased", "running"})
+_UNSTARTED = frozenset({"scheduled", "ready", "retrying"})
+
+_Report: TypeAlias = e.TaskStarted | e.TaskHeartbeat | e.TaskSucceeded | e.TaskFailed | e.LeaseExpired | e.TaskCancelled
+
+
+class Limits(Protocol):
+    """What the run shares with the other runs of its DAG."""
+
+    #: Attempts queued, leased or running, over all runs.
+    active: int
+
+
+class Definition:
+    """One version of the DAG as the witness needs it."""
+
+    __slots__ = ("leaves", "tasks", "version", "workflow")
+
+    def __init__(self, version: str, workflow: Workflow) -> None:
+        self.version = version
+        self.workflow = workflow
+        self.tasks: dict[str, Task] = {task.id: task for task in workflow.tasks}
+        needed = {name for task in workflow.tasks for name in task.needs}
+        self.leaves = tuple(name for name in self.tasks if name not in needed)
+
+
+class TaskRecord:
+    """Where one task stands."""
+
+    __slots__ = ("attempt", "cancel_requested", "expires_at", "phase", "worker")
+
+    def __init__(self) -> None:
+        self.phase = "scheduled"
+        self.attempt = 0
+        self.worker = ""
+        self.expires_at = 0
+        self.cancel_requested = False
+
+
+class RunWitness:
+    """Follows the task events of one run. ``phase`` is ``queued`` or ``running``: an ended run is forgotten."""
+
+    __slots__ = ("_findings", "_limits", "cancel_requested", "definition", "last", "name", "open", "phase", "tasks")
+
+    def __init__(self, name: str, definition: Definition, limits: Limits, findings: Findings) -> None:
+        self.name = name
+        self.definition = definition
+        self.phase = "queued"
+        self.cancel_requested = False
+        self.tasks: dict[str, TaskRecord] = {}
+        self.open = len(definition.tasks)
+        self.last = findings.at
+        self._limits = limits
+        self._findings = findings
+
+    def apply(self, event: e.TaskEvent) -> None:
+        """Judge the next event of a task, and go on from it."""
+        self.last = self._findings.at
+        if event.task not in self.definition.tasks:
+            self._findings.add(3, f"{_named(event)}: version {self.definition.version} has no such task")
+            return
+        task = self.tasks.get(event.task)
+        if task is None:
+            task = self.tasks[event.task] = TaskRecord()
+        _APPLY[type(event)](self, task, event)
+
+    def end(self, event: e.RunSucceeded | e.RunFailed | e.RunCancelled) -> None:
+        """Judge the run's end: nothing live, nothing open, and the result that its leaves give."""
+        for name, task in self.tasks.items():
+            if task.phase in LIVE:
+                self._findings.add(1, f"{self.name} ended while attempt {task.attempt} of {name} is {task.phase}")
+        if self.open:
+            waiting = [n for n in self.definition.tasks if self._phase(n) not in ENDS and self._phase(n) not in LIVE]
+            if waiting:
+                self._findings.add(6, f"{self.name} ended while {waiting[0]} is {self._phase(waiting[0])}")
+        if self.phase == "queued" and not isinstance(event, e.RunCancelled):
+            self._findings.add(6, f"{self.name} ended without having started")
+        failed = [name for name in self.definition.leaves if self._phase(name) in ("failed", "upstream_failed")]
+        right: type[e.RunEvent] = e.RunFailed if failed else e.RunSucceeded
+        if self.cancel_requested:
+            right = e.RunCancelled
+        if type(event) is not right:
+            because = (
+                "it was cancelled" if self.cancel_requested else f"failed leaves: {', '.join(failed[:3]) or 'none'}"
+            )
+            self._findings.add(6, f"{self.name} ended by {type(event).__name__}, not {right.__name__}: {because}")
+        if not isinstance(event, e.RunSucceeded) and not event.reason:
+            self._findings.add(9, f"{type(event).__name__} of {self.name} gives no reason")
+
+    def stuck(self) -> Iterator[tuple[str, str]]:
+        """Tasks that nothing will ever move on, with the reason (of a started run)."""
+        if not self.open:
+            yield "", "every task has ended, but the run has not"
+        for name, definition in self.definition.tasks.items():
+            if self._phase(name) != "scheduled":
+                continue
+            ends = self._ends(definition)
+            if self.cancel_requested:
+                yield name, "is scheduled in a cancelled run"
+            elif holds(definition.trigger_rule, ends):
+                yield name, f"is scheduled, though its rule {definition.trigger_rule} holds"
+            elif not may_hold(definition.trigger_rule, ends):
+                yield name, f"is scheduled, though its rule {definition.trigger_rule} can not hold any more"
+
+    def _phase(self, name: str) -> str:
+        task = self.tasks.get(name)
+        return "scheduled" if task is None else task.phase
+
+    def _ends(self, task: Task) -> Ends:
+        return ends_of(self._phase(name) for name in task.needs)
+
+    # --- before an attempt has a lease ---------------------------------------------------------------------------
+
+    def _ready(self, task: TaskRecord, event: e.TaskReady) -> None:
+        if self._begins(task, event):
+            task.phase = "ready"
+            task.cancel_requested = False
+
+    def _queued(self, task: TaskRecord, event: e.TaskQueued) -> None:
+        definition = self.definition.tasks[event.task]
+        if (event.pool, event.pool_slots) != (definition.pool, definition.pool_slots):
+            wanted = f"{definition.pool_slots} of '{definition.pool}'"
+            self._findings.add(5, f"{_named(event)} asks {event.pool_slots} slots of '{event.pool}', not {wanted}")
+        if not self._begins(task, event):
+            return
+        limit = self.definition.workflow.concurrency.max_tasks
+        if limit is not None and self._limits.active >= limit:
+            self._findings.add(5, f"{_named(event)} is queued beyond max_tasks {limit}")
+        self._limits.active += 1
+        task.phase = "queued"
+        task.attempt = event.attempt
+        task.worker = ""
+        task.cancel_requested = False
+
+    def _begins(self, task: TaskRecord, event: e.TaskReady | e.TaskQueued) -> bool:
+        """Whether a new attempt may be on its way; an attempt that is not the next one is taken as it is."""
+        name = _named(event)
+        if task.phase not in _UNSTARTED:
+            self._findings.add(
+                2 if task.phase in ENDS else 1, f"{name} begins while attempt {task.attempt} is {task.phase}"
+            )
+            return False
+        if event.attempt != task.attempt + 1:
+            self._findings.add(1, f"{name} follows attempt {task.attempt}")
+        if self.phase != "running":
+            self._findings.add(3, f"{name} begins before its run has started")
+        if self.cancel_requested:
+            self._findings.add(1, f"{name} begins in a cancelled run")
+        self._check_rule(event)
+        return True
+
+    def _check_rule(self, event: e.TaskEvent) -> None:
+        task = self.definition.tasks[event.task]
+        ends = self._ends(task)
+        if not holds(task.trigger_rule, ends):
+            states = f"{ends.success} succeeded, {ends.bad} failed, {ends.skipped} skipped, {ends.open} open"
+            self._findings.add(3, f"{_named(event)} begins though {task.trigger_rule} does not hold: {states}")
+
+    def _unrun(self, task: TaskRecord, event: e.TaskSkipped | e.TaskUpstreamFailed) -> None:
+        name = f"{type(event).__name__} of {_named(event)}"
+        if task.phase != "scheduled":
+            self._findings.add(2 if task.phase in ENDS else 1, f"{name}: the task is {task.phase}")
+            return
+        definition = self.definition.tasks[event.task]
+        ends = self._ends(definition)
+        by_condition = definition.if_ is not None and isinstance(event, e.TaskSkipped)
+        if may_hold(definition.trigger_rule, ends) and not (by_condition and holds(definition.trigger_rule, ends)):
+            self._findings.add(3, f"{name}: its rule {definition.trigger_rule} holds or still may")
+        if isinstance(event, e.TaskUpstreamFailed) and not ends.bad:
+            self._findings.add(3, f"{name}: no upstream failed")
+        if not event.reason:
+            self._findings.add(9, f"{name} gives no reason")
+        self._ended(task, "skipped" if isinstance(event, e.TaskSkipped) else "upstream_failed")
+
+    # --- an attempt's life ---------------------------------------------------------------------------------------
+
+    def _leased(self, task: TaskRecord, event: e.TaskLeased) -> None:
+        if self._is_now(task, event, frozenset({"queued"})):
+            task.phase = "leased"
+            task.worker = event.worker
+            task.expires_at = event.expires_at
+            if not event.worker:
+                self._findings.add(9, f"{_named(event)} is leased to nobody")
+
+    def _started(self, task: TaskRecord, event: e.TaskStarted) -> None:
+        if self._is_now(task, event, frozenset({"leased"})):
+            self._check_worker(task, event)
+            task.phase = "running"
+            task.expires_at = event.expires_at
+
+    def _heartbeat(self, task: TaskRecord, event: e.TaskHeartbeat) -> None:
+        if self._is_now(task, event, LIVE):
+            self._check_worker(task, event)
+            task.expires_at = event.expires_at
+
+    def _succeeded(self, task: TaskRecord, event: e.TaskSucceeded) -> None:
+        if self._is_now(task, event, LIVE):
+            self._check_worker(task, event)
+            self._ended(task, "success")
+
+    def _failed(self, task: TaskRecord, event: e.TaskFailed) -> None:
+        unrun = not event.worker
+        if not self._is_now(task, event, frozenset({"scheduled", "queued"}) if unrun else LIVE):
+            return
+        if not unrun:
+            self._check_worker(task, event)
+        elif task.phase == "scheduled":
+            self._check_rule(event)
+        self._lost_or_failed(task, event, event.retry_at)
+
+    def _expired(self, task: TaskRecord, event: e.LeaseExpired) -> None:
+        if not self._is_now(task, event, LIVE):
+            return
+        self._check_worker(task, event)
+        if event.at < task.expires_at:
+            early = task.expires_at - event.at
+            self._findings.add(1, f"the lease of {_named(event)} is called expired {early} ms before its end")
+        if not event.message:
+            self._findings.add(9, f"LeaseExpired of {_named(event)} gives no reason")
+        self._lost_or_failed(task, event, event.retry_at)
+
+    def _lost_or_failed(self, task: TaskRecord, event: e.TaskEvent, retry_at: int | None) -> None:
+        if retry_at is None:
+            self._ended(task, "failed")
+            return
+        if self.cancel_requested:
+            self._findings.add(1, f"{_named(event)} is to be tried again in a cancelled run")
+        self._limits.active -= task.phase in ACTIVE
+        task.phase = "retrying"
+
+    def _cancel_requested(self, task: TaskRecord, event: e.TaskCancelRequested) -> None:
+        if self._is_now(task, event, LIVE):
+            self._check_worker(task, event)
+            task.cancel_requested = True
+
+    def _cancelled(self, task: TaskRecord, event: e.TaskCancelled) -> None:
+        if not self._is_now(task, event, _UNSTARTED | ACTIVE):
+            return
+        if task.phase in LIVE:
+            self._check_worker(task, event)
+            if not task.cancel_requested:
+                self._findings.add(9, f"{_named(event)} is cancelled, but its worker was never told")
+        if not self.cancel_requested:
+            self._findings.add(9, f"{_named(event)} is cancelled in a run that nobody cancelled")
+        if not event.reason:
+            self._findings.add(9, f"TaskCancelled of {_named(event)} gives no reason")
+        self._ended(task, "cancelled")
+
+    def _refused(self, task: TaskRecord, event: e.ReportRefused) -> None:
+        if not event.reason:
+            self._findings.add(9, f"ReportRefused of {_named(event)} gives no reason")
+
+    def _is_now(self, task: TaskRecord, event: e.TaskEvent, phases: frozenset[str]) -> bool:
+        """Whether the event is of the current attempt, in one of ``phases``; else that is a finding."""
+        name = f"{type(event).__name__} of {_named(event)}"
+        if event.attempt != task.attempt:
+            older = event.attempt < task.attempt
+            self._findings.add(2 if older else 1, f"{name}: attempt {task.attempt} is the current one ({task.phase})")
+            return False
+        if task.phase not in phases:
+            over = task.phase in ENDS or task.phase == "retrying"
+            self._findings.add(2 if over else 1, f"{name}: the attempt is {task.phase}")
+            return False
+        return True
+
+    def _check_worker(self, task: TaskRecord, event: _Report | e.TaskCancelRequested) -> None:
+        if event.worker != task.worker:
+            name = f"{type(event).__name__} of {_named(event)}"
+            self._findings.add(9, f"{name} names worker '{event.worker}'; the lease is '{task.worker}'s")
+
+    def _ended(self, task: TaskRecord, phase: str) -> None:
+        self._limits.active -= task.phase in ACTIVE
+        task.phase = phase
+        self.open -= 1
+
+
+_APPLY: dict[type[e.Event], Callable[[RunWitness, TaskRecord, Any], None]] = {
+    e.TaskReady: RunWitness._ready,
+    e.TaskQueued: RunWitness._queued,
+    e.TaskLeased: RunWitness._leased,
+    e.TaskStarted: RunWitness._started,
+    e.TaskHeartbeat: RunWitness._heartbeat,
+    e.TaskSucceeded: RunWitness._succeeded,
+    e.TaskFailed: RunWitness._failed,
+    e.LeaseExpired: RunWitness._expired,
+    e.TaskSkipped: RunWitness._unrun,
+    e.TaskUpstreamFailed: RunWitness._unrun,
+    e.TaskCancelRequested: RunWitness._cancel_requested,
+    e.TaskCancelled: RunWitness._cancelled,
+    e.ReportRefused: RunWitness._refused,
+}
+
+
+def _named(event: e.TaskEvent) -> str:
+    return f"{event.dag}/{event.run_id}/{event.task} attempt {event.attempt}"
