@@ -83,7 +83,7 @@ def _value(schema: str, field: dict[str, object], position: int, present: bool) 
     if kind == "string":
         return _WORDS.get(name, f"{name} ünï 🌊" if present else "")
     wide = 1_790_000_000_000 if name.endswith("_at") or name == "at" else 1 << 40 if kind == "long" else 1 << 20
-    return wide + position if present else -position
+    return wide + position if present else position if kind == "int" else -position
 
 
 def publish(schemas: Path, golden: Path) -> list[str]:

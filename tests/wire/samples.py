@@ -17,6 +17,7 @@ from tidewheel.core.events import AnyEvent, Event
 from tidewheel.core.mail import Mail
 from tidewheel.wire import catalog
 from tidewheel.wire.codec import GENESIS, decode, decode_event, encode, encode_event
+from tidewheel.wire.rules import INSTANT_MAX, INSTANT_MIN
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMAS = ROOT / "schemas"
@@ -28,6 +29,11 @@ _TEXTS = st.text(st.characters(codec="utf-8"), max_size=80)
 _IDS = st.text(string.ascii_lowercase + string.digits + "_", max_size=20).map(lambda tail: f"a{tail}")
 _PRINTABLE = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=80)
 _SPECIAL = {"dag": _IDS, "pool": _IDS, "task": _IDS, "run_id": _PRINTABLE, "worker": _PRINTABLE}
+_TIMES = st.integers(INSTANT_MIN, INSTANT_MAX)
+_COUNTS = st.integers(0, 2**31 - 1)
+_OUTSIDE = dict.fromkeys(("at", "started_at", "ended_at", "logical_date"), _TIMES) | dict.fromkeys(
+    ("attempt", "slots", "pool_slots"), _COUNTS
+)
 _NUMBERS = {
     "int": st.integers(-(2**31), 2**31 - 1) | st.integers(-70, 70),
     "long": st.integers(-(2**63), 2**63 - 1) | st.integers(1_790_000_000_000, 1_800_000_000_000),
@@ -58,7 +64,7 @@ def messages(message: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
             elif get_origin(option) is Literal:
                 parts.append(st.sampled_from(get_args(option)))
             elif option is int:
-                parts.append(_NUMBERS[kinds[name]])
+                parts.append(_OUTSIDE.get(name, _NUMBERS[kinds[name]]))
             else:
                 of_type: dict[Any, st.SearchStrategy[Any]] = {
                     str: _SPECIAL.get(name, _TEXTS),

@@ -40,6 +40,7 @@ from tidewheel.wire.rules import INPUT_BYTES_MAX
 
 #: What a caller without a type checker may pass.
 WRONG: Any = None
+SCHEDULED: Any = "scheduled"
 
 
 def written_by_fastavro(message: msgspec.Struct, **beside: object) -> bytes:
@@ -110,7 +111,7 @@ def test_the_chain_ties_each_record_to_all_before_it() -> None:
         (CancelRun(dag="d", run_id="half of a pair: \ud800"), "CancelRun cannot be written: .*surrogates"),
         (CancelRun(dag="d", run_id=WRONG), "CancelRun cannot be written"),
         (JoinPool(pool="p", worker="w", slots=WRONG, mail_partition=0), "JoinPool cannot be written"),
-        (StartRun(dag="d", kind=WRONG), "kind is None; allowed are manual, api, kafka"),
+        (StartRun(dag="d", kind=SCHEDULED), "kind is 'scheduled'; allowed are manual, api, kafka"),
         (StartRun(dag="d", inputs="x" * INPUT_BYTES_MAX), f"at most {INPUT_BYTES_MAX} are allowed"),
         (ExpireLease(dag="d", run_id="r", task="t", attempt=1), "ExpireLease does not travel by itself: it has no"),
         (RunStarted(at=1, dag="d", run_id="r"), "RunStarted does not travel by itself: an event is written by"),

@@ -15,7 +15,14 @@ from tidewheel.core.events import Event, RunStarted, TaskStarted
 from tidewheel.core.mail import WorkerUnknown
 from tidewheel.wire.codec import DecodeError, decode, decode_event, encode
 from tidewheel.wire.primitives import long_bytes, read_int, read_long
-from tidewheel.wire.rules import ID_LENGTH_MAX, INPUT_BYTES_MAX, RUN_ID_LENGTH_MAX, VALUE_BYTES_MAX
+from tidewheel.wire.rules import (
+    ID_LENGTH_MAX,
+    INPUT_BYTES_MAX,
+    INSTANT_MAX,
+    INSTANT_MIN,
+    RUN_ID_LENGTH_MAX,
+    VALUE_BYTES_MAX,
+)
 from tidewheel.wire.triggers import decode_trigger
 
 CANCEL = encode(CancelRun(dag="orders", run_id="r1", reason="no", actor="user:ann"))
@@ -123,7 +130,7 @@ def test_a_boolean_is_0_or_1() -> None:
 def test_an_int_has_32_bits() -> None:
     data = encode(JoinPool(pool="p", worker="w", slots=0x55, mail_partition=0))
     refused(patched(data, b"\xaa\x01", long_bytes(2**31)), "malformed", "longer than 32 bits")
-    assert decode(patched(data, b"\xaa\x01", long_bytes(-(2**31)))).slots == -(2**31)  # type: ignore[attr-defined]
+    assert decode(patched(data, b"\xaa\x01", long_bytes(2**31 - 1))).slots == 2**31 - 1  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("bits", range(64))
@@ -185,6 +192,22 @@ def test_a_mapped_task_is_named_with_its_index() -> None:
     assert decode(encode(report)) == report
     for task in ("load[]", "load[-1]", "load[1]x", "load[x]"):
         refused(encode(msgspec.structs.replace(report, task=task)), "invalid", "task .* is no id")
+
+
+@pytest.mark.parametrize("at", [INSTANT_MIN - 1, INSTANT_MAX + 1, 2**63 - 1])
+def test_a_time_from_outside_is_one_that_calendars_know(at: int) -> None:
+    refused(encode(StartRun(dag="d", logical_date=at)), "invalid", "logical_date: -?[0-9]+ is outside the years 1000")
+    report = ReportFailure(
+        dag="d", run_id="r", task="t", attempt=1, worker="w", started_at=at, ended_at=2, kind="signal"
+    )
+    refused(encode(report), "invalid", "started_at: -?[0-9]+ is outside the years 1000 to 9998")
+
+
+def test_a_count_from_outside_is_not_negative() -> None:
+    refused(
+        encode(JoinPool(pool="p", worker="w", slots=-1, mail_partition=0)), "invalid", "slots is -1; it counts from 0"
+    )
+    refused(encode(ConfigurePool(pool="p", slots=-1)), "invalid", "slots is -1; it counts from 0")
 
 
 # --- anything ----------------------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ def decode(data: bytes, partition: int = -1) -> msgspec.Struct:
     try:
         read = _readers.get(data[:HEADER_SIZE]) or _reader(data, events=False)
         return read(data, partition)
-    except (IndexError, TypeError, UnicodeDecodeError) as error:
+    except (IndexError, TypeError, ValueError) as error:
         raise _fault(data, error) from error
 
 
@@ -89,7 +89,7 @@ def decode_event(data: bytes) -> Recorded:
     try:
         read = _event_readers.get(data[:HEADER_SIZE]) or _reader(data, events=True)
         return cast(Recorded, read(data, -1))
-    except (IndexError, TypeError, UnicodeDecodeError) as error:
+    except (IndexError, TypeError, ValueError) as error:
         raise _fault(data, error) from error
 
 
@@ -149,6 +149,6 @@ def _fault(data: object, error: Exception) -> DecodeError:
         return DecodeError("foreign", "the record has no value")
     if isinstance(error, IndexError):
         return DecodeError("truncated", f"the record ends after {len(data)} bytes, in the middle of the message")
-    return DecodeError(
-        "malformed", f"a string is not UTF-8: {error}" if isinstance(error, UnicodeDecodeError) else str(error)
-    )
+    if isinstance(error, UnicodeDecodeError):
+        return DecodeError("malformed", f"a string is not UTF-8: {error}")
+    return DecodeError("invalid", str(error))

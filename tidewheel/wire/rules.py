@@ -1,7 +1,7 @@
-"""What a value must be beyond its type: sizes, closed lists of words, and ids of what comes from outside shard owners.
+"""What a value must be beyond its type: sizes, closed lists of words, and ids, times and counts from outside.
 
-Events and mail are written by shard owners out of what passed these rules once; so ids are checked in commands,
-triggers and log chunks only. Names here without an underscore are what the code of ``wire.compiled`` calls.
+Events and mail are written by shard owners out of what passed these rules once; so ids, times and counts are checked in
+commands, triggers and log chunks only. Names here without an underscore are what the code of ``wire.compiled`` calls.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ INPUT_BYTES_MAX: Final = VALUE_BYTES_MAX - (1 << 16)
 #: A dead letter holds the record it is about, cut to fit, and yet must fit into ``log.limits.RECORD_BYTES_MAX``.
 DEAD_LETTER_BYTES_MAX: Final = 1_400_000
 
+#: The years 1000 to 9998: what calendars can say in every time zone, and what is written with four digits.
+INSTANT_MIN: Final = -30_610_224_000_000
+INSTANT_MAX: Final = 253_370_764_799_999
+
 ID_LENGTH_MAX: Final = 200
 RUN_ID_LENGTH_MAX: Final = 250
 #: Distinct ids remembered as good; far above what one process meets, a bound only against a flood of invented ones.
@@ -32,11 +36,15 @@ KNOWN_IDS: Final[set[str]] = set()
 
 
 def checks(schema: str, fields: Iterable[str]) -> list[str]:
-    """The generated reader's lines that check ids."""
+    """The generated reader's lines that check what comes from outside."""
     if not schema.startswith(_CHECKED_PREFIXES):
         return []
     empty_allowed = schema.endswith((".StartRun", ".TriggerRun"))
+    times = ("at", "started_at", "ended_at", "logical_date")
+    counts = ("attempt", "slots", "pool_slots")
     lines = {
+        **{f: f"    if {f} and not {INSTANT_MIN} <= {f} <= {INSTANT_MAX}: bad_instant({f!r}, {f})" for f in times},
+        **{f: f"    if {f} and {f} < 0: bad_count({f!r}, {f})" for f in counts},
         "dag": "    if dag not in KNOWN_IDS: check_id('dag', dag)",
         "pool": "    if pool not in KNOWN_IDS: check_id('pool', pool)",
         "task": "    if task not in KNOWN_IDS: check_id('task', task)",
@@ -68,6 +76,16 @@ def check_run_id(field: str, value: str) -> None:
         raise DecodeError("invalid", f"{field} has {len(value)} characters, 1 to {RUN_ID_LENGTH_MAX} are allowed")
     if not value.isprintable():
         raise DecodeError("invalid", f"{field} {value!r} contains characters that cannot be printed")
+
+
+def bad_instant(field: str, value: int) -> NoReturn:
+    """A time that calendars and databases could not take."""
+    raise DecodeError("invalid", f"{field}: {value} is outside the years 1000 to 9998 (milliseconds since 1970)")
+
+
+def bad_count(field: str, value: int) -> NoReturn:
+    """A count below nothing."""
+    raise DecodeError("invalid", f"{field} is {value}; it counts from 0")
 
 
 def bad_word(field: str, value: str, words: tuple[str, ...]) -> NoReturn:

@@ -17,7 +17,15 @@ from tidewheel.wire.codec import decode
 from tidewheel.wire.compiled import MARKER
 from tidewheel.wire.faults import DecodeError
 from tidewheel.wire.messages import TriggerRun
-from tidewheel.wire.rules import INPUT_BYTES_MAX, check_id, check_run_id, too_large
+from tidewheel.wire.rules import (
+    INPUT_BYTES_MAX,
+    INSTANT_MAX,
+    INSTANT_MIN,
+    bad_instant,
+    check_id,
+    check_run_id,
+    too_large,
+)
 
 _KEYS: Final = {
     "dag": "the id of the DAG (text)",
@@ -33,8 +41,6 @@ INPUTS_BYTES_MAX: Final = 256 * 1024
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 #: RFC 3339; the offset is needed, since a time without one is another instant for every reader.
 _RFC_3339: Final = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})", re.ASCII)
-#: 0001-01-01 and 9999-12-31, the ends of what calendars here can say.
-_INSTANT_MIN, _INSTANT_MAX = -62_135_596_800_000, 253_402_300_799_999
 
 
 def decode_trigger(record_value: bytes, *, topic: str, partition: int, offset: int) -> StartRun:
@@ -74,8 +80,6 @@ def _from_avro(data: bytes) -> TriggerRun:
     trigger = decode(data)
     if not isinstance(trigger, TriggerRun):
         raise DecodeError("unexpected", f"a {type(trigger).__name__} is no trigger; send a TriggerRun or a JSON object")
-    if trigger.logical_date is not None:
-        _check_instant(trigger.logical_date)
     inputs = _inputs(_parse(trigger.inputs, "inputs: the text"))
     return TriggerRun(
         dag=trigger.dag, run_id=trigger.run_id, id=trigger.id, inputs=inputs, logical_date=trigger.logical_date
@@ -191,14 +195,15 @@ def _logical_date(value: object) -> int | None:
     try:
         if not _RFC_3339.fullmatch(value):
             raise ValueError("it is not written as RFC 3339 says")
-        return (datetime.fromisoformat(value.upper()) - _EPOCH) // timedelta(milliseconds=1)
+        moment = datetime.fromisoformat(value.upper())
     except ValueError as error:
         _refuse("logical_date", f"{value[:100]!r} is no time ({error}); give {_KEYS['logical_date']}")
+    return _check_instant((moment - _EPOCH) // timedelta(milliseconds=1))
 
 
 def _check_instant(milliseconds: int) -> int:
-    if not _INSTANT_MIN <= milliseconds <= _INSTANT_MAX:
-        _refuse("logical_date", "outside the years 1 to 9999; it is counted in milliseconds since 1970")
+    if not INSTANT_MIN <= milliseconds <= INSTANT_MAX:
+        bad_instant("logical_date", milliseconds)
     return milliseconds
 
 
