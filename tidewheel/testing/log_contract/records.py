@@ -102,6 +102,11 @@ class Records(Driver):
         producer.close()
         assert len(read_all(log, EVENTS)) == 100
 
+    def test_everything_may_be_closed_twice(self, log: Log) -> None:
+        for opened in (log.producer(), log.reader({(EVENTS, 0): 0}), log.owner("a")):
+            opened.close()
+            opened.close()
+
     def test_creating_topics_again_creates_nothing(self, log: Log) -> None:
         assert list(log.create_topics()) == []
         log.check_topics()

@@ -1,0 +1,175 @@
+"""One owner's transactions on Kafka, and what their failures mean.
+
+Until ``commit_transaction`` is called a failure is certain: the transaction is aborted, at the latest by the next
+producer's ``init_transactions``. From that call on, only an answer that asks for an abort is certain; anything else is
+doubt, also a fatal "fenced", for an earlier try of the same request may have been carried out.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from tidewheel.log.interface import Append, CommitAborted, CommitInDoubt, Fenced, LogError
+from tidewheel.log.kafka.client import MESSAGE_BYTES_MAX, Config, fault_of, place_of, unavailable
+from tidewheel.log.kafka.watchdog import Watchdog
+
+#: The broker aborts what is left open longer; of the order of the session time-out, for both bound a takeover.
+TRANSACTION_TIMEOUT_MS = 8000
+_INIT_S_MAX = 30.0
+_ABORT_S_MAX = 5.0
+
+_GROUP_FENCES = {
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.FENCED_INSTANCE_ID,
+    KafkaError.REBALANCE_IN_PROGRESS,
+}
+_PRODUCER_FENCES = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
+
+
+class GroupFenced(Fenced):
+    """The group itself does not know us in this generation any more: join anew."""
+
+
+class Transactions:
+    """A transactional producer that is replaced after any doubt."""
+
+    def __init__(self, config: Config, servers: str, transactional_id: str, call_s_max: float, dog: Watchdog) -> None:
+        self._servers = servers
+        self._call_s_max = call_s_max
+        self._watchdog = dog
+        self._config: Config = {
+            **config,
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+            "partitioner": "murmur2_random",
+            "message.max.bytes": MESSAGE_BYTES_MAX,
+            "linger.ms": 0,
+            # The next transaction's first request often meets the last one's end; the default makes it wait 100 ms.
+            "retry.backoff.ms": 5,
+        }
+        self._last: dict[tuple[str, int], int] = {}
+        self._broken = False
+        self._producer: Producer | None = None
+        self._start()
+
+    def run(
+        self, prefix: str, appends: Sequence[Append], positions: list[TopicPartition], group: object
+    ) -> Mapping[tuple[str, int], int]:
+        """Append and move positions in one transaction; gives the last offsets, by full topic name."""
+        producer = self._producer
+        assert producer is not None
+        with self._watchdog.watching("a transaction"):
+            self._last = {}
+            try:
+                producer.begin_transaction()
+                self._produce(producer, prefix, appends)
+                producer.send_offsets_to_transaction(positions, group, self._call_s_max)
+            except KafkaException as error:
+                raise self._failed_before_commit(producer, error) from error
+            try:
+                producer.commit_transaction(self._call_s_max)
+            except KafkaException as error:
+                raise self._failed_in_commit(producer, error) from error
+            producer.poll(0)
+            return self._last
+
+    def settle(self) -> None:
+        """Make a new producer if the last failure left anything open; that ends the old transaction either way."""
+        if self._broken or self._producer is None:
+            self._discard()
+            self._start()
+
+    def close(self) -> None:
+        """Let go; nothing is open between transactions."""
+        self._discard()
+
+    def _start(self) -> None:
+        producer = Producer(self._config)
+        try:
+            with self._watchdog.watching("init_transactions"):
+                producer.init_transactions(min(_INIT_S_MAX, self._call_s_max * 2))
+        except KafkaException as error:
+            raise unavailable(self._servers, "starting transactions", error) from error
+        self._producer = producer
+        self._broken = False
+
+    def _discard(self) -> None:
+        """Destroy the producer in a thread of its own: that can wait for a broker that is gone."""
+        producer, self._producer = self._producer, None
+        if producer is None:
+            return
+        if self._broken:
+            producer.purge()
+        waiting = [producer]
+        del producer
+        threading.Thread(target=waiting.clear, name="kafka-discard", daemon=True).start()
+
+    def _produce(self, producer: Producer, prefix: str, appends: Sequence[Append]) -> None:
+        names = {record.topic: prefix + record.topic for record in appends}
+        lasts = {
+            (record.topic, record.partition, record.key if record.partition is None else b""): index
+            for index, record in enumerate(appends)
+        }
+        wanted = set(lasts.values())
+        deadline = time.monotonic() + self._call_s_max
+        for index, record in enumerate(appends):
+            while True:
+                try:
+                    producer.produce(
+                        names[record.topic],
+                        record.value,
+                        record.key,
+                        -1 if record.partition is None else record.partition,
+                        on_delivery=self._delivered if index in wanted else None,
+                        headers=list(record.headers) if record.headers else None,
+                    )
+                    break
+                except BufferError:
+                    if time.monotonic() > deadline:
+                        self._broken = True
+                        raise CommitAborted(f"Kafka at {self._servers} takes no more records") from None
+                    producer.poll(0.05)
+
+    def _delivered(self, error: KafkaError | None, message: Message[bytes, bytes]) -> None:
+        offset = message.offset()
+        if error is None and offset is not None:
+            place = place_of(message)
+            self._last[place] = max(self._last.get(place, -1), offset)
+
+    def _failed_before_commit(self, producer: Producer, error: KafkaException) -> LogError:
+        fault = fault_of(error)
+        if fault.fatal():
+            self._broken = True
+        elif fault.txn_requires_abort():
+            self._abort(producer)
+        else:
+            self._broken = True
+            return CommitInDoubt(f"the transaction stopped before its commit: {fault.str()}")
+        return _certain(fault)
+
+    def _failed_in_commit(self, producer: Producer, error: KafkaException) -> LogError:
+        fault = fault_of(error)
+        if fault.txn_requires_abort() and not fault.fatal():
+            self._abort(producer)
+            return _certain(fault)
+        self._broken = True
+        return CommitInDoubt(f"the commit was not answered for certain: {fault.str()}")
+
+    def _abort(self, producer: Producer) -> None:
+        try:
+            producer.abort_transaction(_ABORT_S_MAX)
+        except KafkaException:
+            self._broken = True
+
+
+def _certain(fault: KafkaError) -> LogError:
+    if fault.code() in _GROUP_FENCES:
+        return GroupFenced(f"the group of schedulers has moved on without us: {fault.str()}")
+    if fault.code() in _PRODUCER_FENCES:
+        return Fenced(f"another producer has taken our place, or our transaction timed out: {fault.str()}")
+    return CommitAborted(f"the transaction was aborted: {fault.str()}")
