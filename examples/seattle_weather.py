@@ -1,4 +1,4 @@
-"""The Python tasks of seattle_weather.yaml. Each takes JSON values and returns one: its output, which later tasks see."""
+"""The Python tasks of seattle_weather.yaml: each takes JSON values and returns one, its output, for later tasks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ def extract(year: int, directory: str) -> dict[str, Any]:
         rows = list(csv.DictReader(file))
     days = [row for row in rows if row["date"].startswith(f"{year}/")]
     if not days:
-        raise ValueError(f"{source.name} has no day of {year}; it covers {rows[0]['date'][:4]} to {rows[-1]['date'][:4]}")
+        raise ValueError(
+            f"{source.name} has no day of {year}; it covers {rows[0]['date'][:4]} to {rows[-1]['date'][:4]}"
+        )
     target = Path(directory).resolve() / f"days-{year}.csv"
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("w", newline="", encoding="utf-8") as file:
@@ -67,7 +69,9 @@ def advice(text: str) -> str:
     return text
 
 
-def report(summary: Mapping[str, Any], directory: str, wet: str | None = None, dry: str | None = None) -> dict[str, str]:
+def report(
+    summary: Mapping[str, Any], directory: str, wet: str | None = None, dry: str | None = None
+) -> dict[str, str]:
     """A Markdown report with a picture beside it."""
     folder = Path(directory).resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -101,7 +105,9 @@ def _data_set(name: str) -> Path:
     """A file of the package vega_datasets, found without importing it (that would import pandas)."""
     spec = importlib.util.find_spec("vega_datasets")
     if spec is None or spec.origin is None:
-        raise FileNotFoundError(f"the package vega_datasets is not installed: {sys.executable} -m pip install vega_datasets")
+        raise FileNotFoundError(
+            f"the package vega_datasets is not installed: {sys.executable} -m pip install vega_datasets"
+        )
     return Path(spec.origin).parent / "_data" / name
 
 

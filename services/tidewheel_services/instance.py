@@ -1,6 +1,6 @@
 """Names of processes across restarts: two processes of one name would push each other out for ever.
 
-On one host a name is held by a file lock, which goes with its process however that ends, so a restart gets its old name.
+On one host a name is held by a file lock, which goes with its process however that ends: a restart gets its old name.
 """
 
 from __future__ import annotations

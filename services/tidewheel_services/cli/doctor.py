@@ -48,8 +48,6 @@ def doctor(log: LogUrl = "", postgres: Dsn = "", api: ApiUrl = "", as_json: Json
 
 def _python(_: Settings) -> Finding:
     version = ".".join(str(part) for part in sys.version_info[:3])
-    if sys.version_info < (3, 11):
-        return Finding("Python", "missing", version, "install Python 3.11 or newer")
     return Finding("Python", "ok", f"{version} ({sys.executable})")
 
 
@@ -98,7 +96,9 @@ def _log(surroundings: Settings) -> Finding:
 def _postgres(surroundings: Settings) -> Finding:
     import psycopg
 
-    fix = "start Postgres, or set TIDEWHEEL_POSTGRES (--postgres), such as postgresql://user:password@host:5432/tidewheel"
+    fix = (
+        "start Postgres, or set TIDEWHEEL_POSTGRES (--postgres), such as postgresql://user:password@host:5432/tidewheel"
+    )
     query = "SELECT current_setting('server_version'), to_regclass('tidewheel.projection_positions') IS NOT NULL"
     try:
         with psycopg.connect(surroundings.postgres, connect_timeout=_WAIT_S) as connection:
@@ -109,7 +109,9 @@ def _postgres(surroundings: Settings) -> Finding:
     assert row is not None
     version, has_tables = row
     if not has_tables:
-        return Finding("Postgres", "missing", f"{version}, without the read model's tables", "start `tidewheel projector`")
+        return Finding(
+            "Postgres", "missing", f"{version}, without the read model's tables", "start `tidewheel projector`"
+        )
     return Finding("Postgres", "ok", f"{version}, with the read model")
 
 

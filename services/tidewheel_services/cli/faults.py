@@ -62,8 +62,12 @@ def explain(error: BaseException) -> str | None:
     """A sentence for a fault of the surroundings; None for a fault of ours, which deserves its traceback."""
     module = type(error).__module__
     if module.startswith("psycopg"):
-        return f"Postgres: {_first_line(error)}. Is it running, and is TIDEWHEEL_POSTGRES right? `tidewheel doctor` looks"
-    if _is_a(error, "tidewheel.log.interface", "LogError") or _is_a(error, "tidewheel_services.api.main", "CannotServe"):
+        return (
+            f"Postgres: {_first_line(error)}. Is it running, and is TIDEWHEEL_POSTGRES right? `tidewheel doctor` looks"
+        )
+    if _is_a(error, "tidewheel.log.interface", "LogError") or _is_a(
+        error, "tidewheel_services.api.main", "CannotServe"
+    ):
         return str(error)
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"

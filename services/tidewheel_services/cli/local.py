@@ -37,7 +37,8 @@ def dev(
     directory: Annotated[Path, typer.Argument(help="Where the workflow files are.", show_default=False)],
     port: Port = DEFAULT_API_PORT,
     slots: Annotated[
-        int, typer.Option("--slots", min=1, max=1000, help="Tasks that run at once, of each pool.", show_default="4 a core")
+        int,
+        typer.Option("--slots", min=1, max=1000, help="Tasks that run at once, of each pool.", show_default="4 a core"),
     ] = 4 * (os.cpu_count() or 1),
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also show what the parts log.")] = False,
 ) -> None:
@@ -56,7 +57,9 @@ def dev(
 def demo(
     log: Annotated[
         Literal["sqlite", "kafka"],
-        typer.Option("--log", help="kafka: on a real broker (TIDEWHEEL_LOG, or one that is started), in separate processes."),
+        typer.Option(
+            "--log", help="kafka: on a real broker (TIDEWHEEL_LOG, or one that is started), in separate processes."
+        ),
     ] = "sqlite",
     directory: Annotated[Path, typer.Option("--directory", help="Where results and state go.")] = Path("build/demo"),
 ) -> None:

@@ -2,8 +2,62 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from tidewheel_services.cli.faults import REFUSED
-from tidewheel_services.cli.options import Dsn, Json, LogUrl, settings
+from tidewheel_services.cli.options import Json, LogUrl, settings
 from tidewheel_services.cli.output import write, write_json
+
+
+def create_topics(log: LogUrl = "", as_json: Json = False) -> None:
+    """Create the log's topics that are missing, and check the settings of all."""
+    from tidewheel.log.opening import open_log
+
+    surroundings = settings(log=log)
+    opened = open_log(surroundings.log)
+    try:
+        created = sorted(opened.create_topics())
+        partitions = opened.partitions
+    finally:
+        opened.close()
+    if as_json:
+        write_json({"created": created, "partitions": partitions})
+    elif created:
+        write(f"created {', '.join(created)}, {partitions} partitions each")
+    else:
+        write(f"every topic was there already, {partitions} partitions each")
+
+
+def verify(
+    log: LogUrl = "",
+    settled: Annotated[
+        bool, typer.Option("--settled", help="Nothing is writing: also prove that no decision lies half done.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Prove the journal from its bytes: nothing lost, doubled, altered or out of order. Exit code 1 if not."""
+    import msgspec
+
+    from tidewheel.log.opening import open_log
+    from tidewheel.runtime.checker import check_log
+
+    surroundings = settings(log=log)
+    opened = open_log(surroundings.log)
+    try:
+        report = check_log(opened, settled=settled)
+    finally:
+        opened.close()
+    if as_json:
+        violations = [msgspec.structs.asdict(violation) for violation in report.violations]
+        write_json({"ok": report.ok, "events": report.events, "violations": violations, "more": report.more})
+    elif report.ok:
+        write(f"verify: ok ({report.events} events)")
+    else:
+        for violation in report.violations[:20]:
+            place = f"{violation.topic}/{violation.partition} offset {violation.offset}"
+            write(f"{place}: invariant {violation.invariant}: {violation.message}")
+        write(f"verify: FAILED ({report.events} events, {len(report.violations) + report.more} violations)")
+    if not report.ok:
+        raise typer.Exit(REFUSED)

@@ -21,7 +21,9 @@ Dsn = Annotated[
 ]
 Instance = Annotated[
     str,
-    typer.Option("--name", help="This process's name across restarts.", envvar="TIDEWHEEL_INSTANCE", show_default=False),
+    typer.Option(
+        "--name", help="This process's name across restarts.", envvar="TIDEWHEEL_INSTANCE", show_default=False
+    ),
 ]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="How many at most.")]
 

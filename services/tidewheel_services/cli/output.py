@@ -60,7 +60,9 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[RenderableType]], empt
 
     drawn = Table(box=None, header_style="bold", pad_edge=False)
     for column in columns:
-        drawn.add_column(column, justify="right" if column in ("slots", "used", "waiting", "tasks", "attempt") else "left")
+        drawn.add_column(
+            column, justify="right" if column in ("slots", "used", "waiting", "tasks", "attempt") else "left"
+        )
     for row in rows:
         drawn.add_row(*row)
     if drawn.row_count:

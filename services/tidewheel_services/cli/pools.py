@@ -50,7 +50,11 @@ def pools(
         )
         for pool in found
     )
-    table(("pool", "slots", "used", "waiting", "workers", "description"), rows, "no pools yet; a worker or a task makes one")
+    table(
+        ("pool", "slots", "used", "waiting", "workers", "description"),
+        rows,
+        "no pools yet; a worker or a task makes one",
+    )
 
 
 def workers(

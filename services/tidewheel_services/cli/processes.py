@@ -34,11 +34,12 @@ def scheduler(log: LogUrl = "", name: Instance = "") -> None:
 
 def worker(
     pools: Annotated[
-        list[str], typer.Option("--pool", metavar="NAME=SLOTS", help="A pool to serve; may be repeated.", show_default=False)
+        list[str],
+        typer.Option("--pool", metavar="NAME=SLOTS", help="A pool to serve; may be repeated.", show_default=False),
     ],
     project: Annotated[
         Path, typer.Option("--project", help="Where tasks run and Python callables are imported from.")
-    ] = Path("."),
+    ] = Path(),
     drain: Annotated[float, typer.Option("--drain", min=0, help="Seconds that running tasks get after a stop.")] = 30.0,
     log: LogUrl = "",
     name: Instance = "",
@@ -107,7 +108,9 @@ def pool_slots(pairs: list[str]) -> dict[str, int]:
     for pair in pairs:
         name, _, slots = pair.partition("=")
         if not name or not slots.isdecimal() or not 1 <= int(slots) <= _SLOTS_MAX:
-            raise CliError(f"--pool {pair!r}: write NAME=SLOTS, such as default=8 (1 to {_SLOTS_MAX} slots)", UNREACHABLE)
+            raise CliError(
+                f"--pool {pair!r}: write NAME=SLOTS, such as default=8 (1 to {_SLOTS_MAX} slots)", UNREACHABLE
+            )
         if name in pools:
             raise CliError(f"--pool {name} is given twice", UNREACHABLE)
         pools[name] = int(slots)

@@ -23,7 +23,9 @@ _LOOK_S = (0.05, 1.0)
 
 def trigger(
     dag: Dag,
-    run_id: Annotated[str, typer.Option("--run-id", help="The same id again is the same run.", show_default=False)] = "",
+    run_id: Annotated[
+        str, typer.Option("--run-id", help="The same id again is the same run.", show_default=False)
+    ] = "",
     pairs: Annotated[
         list[str] | None,
         typer.Option("--input", "-i", help="NAME=VALUE; VALUE is JSON if it can be, else text.", show_default=False),
@@ -85,7 +87,11 @@ def runs(
         )
         for run in found
     )
-    table(("dag", "run", "state", "kind", "created", "took", "tasks"), rows, "no runs yet; start one with `tidewheel trigger DAG`")
+    table(
+        ("dag", "run", "state", "kind", "created", "took", "tasks"),
+        rows,
+        "no runs yet; start one with `tidewheel trigger DAG`",
+    )
 
 
 def show(dag: Dag, run_id: Run, api: ApiUrl = "", as_json: Json = False) -> None:
@@ -141,7 +147,9 @@ def wait_for(client: Client, dag: str, run_id: str, position: str, timeout: floa
         if run["state"] in _ENDED:
             return run
         if deadline is not None and time.monotonic() > deadline:
-            raise CliError(f"run {run_id} has not ended after {timeout:g} s; it is {run['state']}, and goes on", UNREACHABLE)
+            raise CliError(
+                f"run {run_id} has not ended after {timeout:g} s; it is {run['state']}, and goes on", UNREACHABLE
+            )
         time.sleep(pause)
         pause = min(pause * 1.3, _LOOK_S[1])
 
@@ -163,7 +171,9 @@ def _inputs(document: str, pairs: list[str]) -> dict[str, Any]:
         except ValueError as error:
             raise CliError(f"--inputs is not JSON: {error}", UNREACHABLE) from None
         if not isinstance(parsed, dict):
-            raise CliError(f"--inputs must be a JSON object, such as {{\"day\": \"2026-01-31\"}}, not {document!r}", UNREACHABLE)
+            raise CliError(
+                f'--inputs must be a JSON object, such as {{"day": "2026-01-31"}}, not {document!r}', UNREACHABLE
+            )
         values.update(parsed)
     for pair in pairs:
         name, equals, text = pair.partition("=")

@@ -1,14 +1,13 @@
 """Keeps the DAGs of a directory deployed as its files change.
 
-A file that stops parsing leaves its last good version live, and the mistakes are shown. Of two files with one id the one
-that was there first keeps it. A file that is gone takes its DAG along; which DAGs came from here is remembered across
-restarts, so that those deployed by other means are left alone.
+A file that stops parsing leaves its last good version live, and the mistakes are shown. Of two files with one id the
+one that was there first keeps it. A file that is gone takes its DAG along; which DAGs came from here is remembered
+across restarts, so that those deployed by other means are left alone.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -160,7 +159,7 @@ class Deployer:
             self._owners[dag] = name
         beside = self._memory.with_suffix(".new")
         beside.write_bytes(msgspec.json.encode(self._owners))
-        os.replace(beside, self._memory)
+        beside.replace(self._memory)
 
 
 def _remembered(memory: Path) -> dict[str, str]:

@@ -1,8 +1,8 @@
 """All of Tidewheel in this process: an SQLite log, an embedded Postgres, and a thread for each service.
 
-One process, so that `kill -9` of it ends everything at once, tasks included (their supervisor watches it), and so that a
-commit wakes the next reader without a poll in between. Tasks run in processes of their own; these threads only wait and
-write, so the interpreter's lock is no bound at this size.
+One process, so that `kill -9` of it ends everything at once, tasks included (their supervisor watches it), and so that
+a commit wakes the next reader without a poll in between. Tasks run in processes of their own; these threads only wait
+and write, so the interpreter's lock is no bound at this size.
 """
 
 from __future__ import annotations
