@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import ipaddress
+import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import structlog
 import uvicorn
-from tidewheel.log.opening import open_log
+from fastapi import FastAPI
 
 from tidewheel_services.api.app import create_app
 from tidewheel_services.config import DEFAULT_API_PORT, Settings
 
 #: How long open streams and requests may go on after a stop.
 GRACE_S = 3
+#: How late a stop is noticed.
+STOP_LOOK_S = 0.2
 _BACKLOG = 512
 
 _log = structlog.get_logger("tidewheel.api")
@@ -57,33 +61,62 @@ def serve(
 
     Port 0 takes a free one. Raises ``CannotServe``, and ``LogError`` if the log's address makes no sense.
     """
+    # Only here: who brings a log of their own needs no driver of ours.
+    from tidewheel.log.opening import open_log
+
     listener = listen(host, port, token=settings.token)
     log = open_log(settings.log)
     try:
         app = create_app(log, settings.postgres, token=settings.token, instance=f"api-{settings.instance or 'local'}")
-        server = uvicorn.Server(
-            uvicorn.Config(
-                app,
-                loop="asyncio",
-                lifespan="on",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                timeout_graceful_shutdown=GRACE_S,
-            )
-        )
-        asyncio.run(_serve(server, listener, stop, on_ready))
+        serve_app(app, listener, stop, on_ready)
     finally:
         listener.close()
         log.close()
 
 
+def serve_app(
+    app: FastAPI,
+    listener: socket.socket,
+    stop: threading.Event | None = None,
+    on_ready: Callable[[str], None] | None = None,
+) -> None:
+    """Serve ``app`` on ``listener``, which it closes; as ``serve`` otherwise. For who runs more in the same process."""
+    config = uvicorn.Config(
+        app,
+        loop="asyncio",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_S,
+    )
+    try:
+        asyncio.run(_serve(_Server(config), app, listener, stop, on_ready))
+    finally:
+        listener.close()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, leaving signals to us: it would raise them again at the end and so skip our own closing."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
 async def _serve(
     server: uvicorn.Server,
+    app: FastAPI,
     listener: socket.socket,
     stop: threading.Event | None,
     on_ready: Callable[[str], None] | None,
 ) -> None:
+    if stop is None:
+        stop = threading.Event()
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                asyncio.get_running_loop().add_signal_handler(number, stop.set)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     while not server.started and not serving.done():
         await asyncio.sleep(0.01)
@@ -92,11 +125,11 @@ async def _serve(
         _log.info("api is up", url=url)
         if on_ready is not None:
             on_ready(url)
-    while stop is not None and not serving.done():
-        if stop.is_set():
-            server.should_exit = True
-            break
-        await asyncio.wait([serving], timeout=0.2)
+    while not stop.is_set() and not serving.done():
+        await asyncio.wait([serving], timeout=STOP_LOOK_S)
+    # Streams first: the server waits for what is open.
+    app.state.services.stopping.set()
+    server.should_exit = True
     await serving
 
 

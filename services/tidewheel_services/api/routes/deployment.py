@@ -145,7 +145,7 @@ def _checked(api: Services, text: str, file: str) -> Workflow:
 
 
 def _pools(api: Services) -> dict[str, int | None] | None:
-    """The pools there are, with their slots; None while the read model cannot tell, which must not stop a deployment."""
+    """The pools there are, with their slots; None if the read model cannot tell, which must not stop a deployment."""
     try:
         page = api.reads.read(lambda connection: reads.list_pools(connection, limit=_POOLS_MAX))
     except Problem:
