@@ -225,7 +225,8 @@ def count_minutes(crons: Sequence[Cron], low: int, high: int) -> int:
 def _count_whole_days(crons: Sequence[Cron], first: int, end: int) -> int:
     """As ``count_minutes`` for the days in ``[first, end)``, a month at a time."""
     total = 0
-    sizes: dict[tuple[Cron, ...], int] = {}
+    #: Wall times of a day, by which of the crons match it.
+    sizes: dict[tuple[int, ...], int] = {}
     day = first
     while day < end:
         start = date.fromordinal(day + _EPOCH_ORDINAL)
@@ -237,10 +238,11 @@ def _count_whole_days(crons: Sequence[Cron], first: int, end: int) -> int:
             total += masks[0].bit_count() * len(crons[0].times)
         else:
             for number in range(start.day, start.day + stop - day):
-                key = tuple(cron for cron, mask in zip(crons, masks, strict=True) if mask >> number & 1)
-                if key not in sizes:
-                    sizes[key] = len(_times(key, 0, DAY_MINUTES))
-                total += sizes[key]
+                which = tuple(mask >> number & 1 for mask in masks)
+                if which not in sizes:
+                    matching = [cron for cron, on in zip(crons, which, strict=True) if on]
+                    sizes[which] = len(_times(matching, 0, DAY_MINUTES))
+                total += sizes[which]
         day = stop
     return total
 
