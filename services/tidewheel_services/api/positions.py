@@ -10,7 +10,7 @@ from typing import Annotated
 from fastapi import Header, Query, Request
 from starlette.concurrency import run_in_threadpool
 
-from tidewheel_projections.reads import get_position, parse_position
+from tidewheel_projections.reads import get_position, list_positions, parse_position
 from tidewheel_services.api.problems import Problem
 from tidewheel_services.api.services import POSITION_HEADER, Services, services
 
@@ -61,9 +61,10 @@ async def wait(api: Services, positions: Iterable[Position]) -> None:
         pause = LOOK_S[0]
         while (seen := await run_in_threadpool(_seen, api, topic, partition)) < shard_seq:
             if time.monotonic() > deadline:
+                stopped = await run_in_threadpool(_stopped, api, topic, partition)
                 detail = (
                     f"the read model is at {topic}/{partition}/{seen}, {shard_seq - seen} events short of the position "
-                    "asked for; ask again, or without a position to read what is there"
+                    f"asked for; ask again, or without a position to read what is there{stopped}"
                 )
                 raise Problem("not_projected", detail, retry_after_s=1)
             await asyncio.sleep(pause)
@@ -72,3 +73,11 @@ async def wait(api: Services, positions: Iterable[Position]) -> None:
 
 def _seen(api: Services, topic: str, partition: int) -> int:
     return api.reads.read(lambda connection: get_position(connection, topic, partition))
+
+
+def _stopped(api: Services, topic: str, partition: int) -> str:
+    """Why the read model follows the partition no further, if it does not."""
+    for row in api.reads.read(list_positions):
+        if (row.topic, row.partition) == (topic, partition) and row.stopped:
+            return f". It follows this partition no further: {row.stopped}"
+    return ""
