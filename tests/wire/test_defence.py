@@ -190,6 +190,7 @@ def test_a_mapped_task_is_named_with_its_index() -> None:
         dag="d", run_id="r", task="load[12]", attempt=1, worker="w", started_at=1, ended_at=2, kind="signal"
     )
     assert decode(encode(report)) == report
+    refused(encode(msgspec.structs.replace(report, dag="load[12]")), "invalid", "dag 'load.12.' is no id")
     for task in ("load[]", "load[-1]", "load[1]x", "load[x]"):
         refused(encode(msgspec.structs.replace(report, task=task)), "invalid", "task .* is no id")
 

@@ -199,6 +199,7 @@ def test_a_record_without_value_is_refused() -> None:
         ('{"dag":"d","inputs":{"a":-Infinity}}', "the record has -Infinity"),
         ('{"dag":"d","inputs":{"a":1e999}}', "the record has the number 1e999, which is too large"),
         ('{"dag":"d","inputs":{"a":"\\u0000"}}', "inputs: a text has the character U.0000"),
+        ('{"dag":"d","inputs":{"a":[{"\\u0000":1}]}}', "inputs: a text has the character U.0000"),
         ('{"dag":"d","inputs":{"a":"\\udc00"}}', "inputs: a text has half of a surrogate pair"),
     ],
 )  # fmt: skip
