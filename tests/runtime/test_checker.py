@@ -382,6 +382,7 @@ def test_a_broken_story_is_found_where_it_breaks(change: Change, offset: int, in
 RUN = [deployed(), created(), of_run(e.RunStarted)]
 CANCELLED = [*RUN, queued("a"), leased("a"), of_run(e.RunCancelRequested, reason="x")]
 PAUSE = e.DagPaused(dag="d", at=NOW)
+HOURLY = Workflow(id="d", tasks=(), schedule=Schedule(every_ms=60 * MINUTE))
 SLOTS = [deployed(), scheduled(NOW), scheduled(NOW + 10 * MINUTE)]
 DAG_CASES = [
     pytest.param([*CANCELLED, queued("b", 1)], 6, 1, "begins in a cancelled run", id="1-begins-after-cancel"),
@@ -412,6 +413,7 @@ DAG_CASES = [
     ),
     pytest.param([deployed(), PAUSE, scheduled(NOW)], 2, 4, "is paused", id="4-scheduled-while-paused"),
     pytest.param([*SLOTS, deployed(version="v2", cursor=NOW)], 3, 4, "its cursor jumped", id="4-cursor-jumps"),
+    pytest.param([deployed(), deployed(HOURLY, "v2", cursor=NOW)], 1, 4, "was due before the schedule", id="4-dropped"),
     pytest.param([deployed(cursor=NOW + 1)], 0, 4, "1 ms into the future", id="4-cursor-in-the-future"),
     pytest.param([deployed(cursor=None)], 0, 4, "with cursor None", id="4-no-cursor"),
     pytest.param(
@@ -467,6 +469,7 @@ def test_nothing_is_stuck_that_waits_for_room() -> None:
         behind += [of_run(e.RunStarted, name), of_task(e.TaskQueued, "a", run_id=name, pool="default", pool_slots=1)]
     assert found(checked(behind)) == []
     assert found(checked([deployed(), PAUSE, created()])) == []
+    assert found(checked([deployed(), PAUSE, deployed(HOURLY, "v2", cursor=NOW, paused=True)])) == []
     assert (
         found(
             checked(

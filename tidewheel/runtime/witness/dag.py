@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from tidewheel.core import events as e
-from tidewheel.core.calendar import count_slots, next_slot, previous_slot
+from tidewheel.core.calendar import count_slots, fires_at, next_slot, previous_slot
 from tidewheel.core.workflow import Schedule, Workflow
 from tidewheel.runtime.witness.findings import Findings
 from tidewheel.runtime.witness.pool import Key
@@ -72,6 +72,8 @@ class DagWitness:
         self._definitions[event.version] = self._definition
         self._definitions = {version: d for version, d in self._definitions.items() if version in used}
         schedule = workflow.schedule
+        if before is not None:
+            self._check_nothing_dropped(before.workflow.schedule, schedule, event.at)
         if (event.cursor is None) != (schedule is None):
             self._findings.add(
                 4, f"version {event.version} is deployed with cursor {event.cursor} and schedule {schedule}"
@@ -83,6 +85,19 @@ class DagWitness:
         self._cursor = event.cursor
         self._paused = event.paused
         self._removed = False
+
+    def _check_nothing_dropped(self, before: Schedule | None, after: Schedule | None, at: int) -> None:
+        """A schedule that is replaced has answered every slot that was due by then."""
+        if before is None or self._cursor is None or self._paused or self._removed or _same_slots(before, after):
+            return
+        try:
+            slot = next_slot(before, self._cursor)
+        except ValueError:
+            return  # one that can not be computed is found when it answers a slot
+        if fires_at(before, self._name, slot) <= at:
+            self._findings.add(
+                4, f"slot {slot} was due before the schedule changed, and has no run and no recorded skip"
+            )
 
     def _dag_removed(self, event: e.DagRemoved) -> None:
         self._removed = True
