@@ -1,0 +1,268 @@
+"""The rows in memory that events are folded into, and which of them changed since they were last written.
+
+Folding reads no clock and no database: ``needed`` says which rows must be loaded first, ``store`` loads them. A row
+older than an event takes it in, a row that is not lets it pass, so that any event may come twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias, get_args
+
+from tidewheel.core import events as e
+from tidewheel_projections.dags import (
+    Dag,
+    TaskOutline,
+    Version,
+    fold_dag_changed,
+    fold_dag_deployed,
+    fold_slot_answered,
+    outline_of,
+    version_of,
+)
+from tidewheel_projections.pools import Pool, PoolRows
+from tidewheel_projections.runs import RUN_ENDED, Run, fold_run_changed, fold_run_created
+from tidewheel_projections.tasks import (
+    ATTEMPT_ENDED,
+    Attempt,
+    AttemptEvent,
+    Task,
+    TaskAndAttemptChange,
+    TaskChange,
+    fold_attempt,
+    fold_task,
+    queued_attempt,
+    scheduled_task,
+)
+
+RunKey: TypeAlias = tuple[str, str]
+AttemptKey: TypeAlias = tuple[str, int]
+VersionKey: TypeAlias = tuple[str, str]
+
+#: Task rows kept in memory of runs that have not ended; beyond it the runs longest untouched are loaded again when
+#: needed.
+TASKS_KEPT = 100_000
+DAGS_KEPT = 10_000
+#: An output counts as one task row more for each of these bytes.
+OUTPUT_WEIGHT = 512
+
+
+class RunRows:
+    """A run with its tasks and attempts."""
+
+    __slots__ = ("attempts", "changed", "changed_attempts", "changed_tasks", "row", "tasks", "weight")
+
+    def __init__(self, row: Run) -> None:
+        self.row = row
+        self.tasks: dict[str, Task] = {}
+        self.attempts: dict[AttemptKey, Attempt] = {}
+        self.changed = False
+        self.changed_tasks: set[str] = set()
+        self.changed_attempts: set[AttemptKey] = set()
+        self.weight = 0
+
+    def weigh(self) -> int:
+        """Its share of what may be kept, in task rows."""
+        outputs = sum(len(task.output) for task in self.tasks.values() if task.output is not None)
+        self.weight = 1 + len(self.tasks) + outputs // OUTPUT_WEIGHT
+        return self.weight
+
+
+class Needed:
+    """What a batch of events needs loaded, because memory does not have it."""
+
+    __slots__ = ("dags", "pools", "runs", "versions")
+
+    def __init__(self) -> None:
+        self.dags: set[str] = set()
+        self.versions: set[VersionKey] = set()
+        self.runs: set[RunKey] = set()
+        self.pools: set[str] = set()
+
+
+class Folding:
+    """All rows in memory. Whoever writes them clears the marks by ``written``."""
+
+    def __init__(self) -> None:
+        self.dags: dict[str, Dag] = {}
+        self.outlines: dict[VersionKey, tuple[TaskOutline, ...]] = {}
+        self.runs: dict[RunKey, RunRows] = {}
+        self.pools: dict[str, PoolRows] = {}
+        self.changed_dags: set[str] = set()
+        self.new_versions: list[Version] = []
+        self.touched_runs: dict[RunKey, RunRows] = {}
+        self.touched_pools: set[str] = set()
+        self._weight = 0
+
+    def needed(self, events: Iterable[e.AnyEvent]) -> Needed:
+        """What to load before folding these events."""
+        needed = Needed()
+        runs, pools, dags = self.runs, self.pools, self.dags
+        for event in events:
+            if isinstance(event, e.RunEvent):
+                key = (event.dag, event.run_id)
+                if key not in runs and type(event) is not e.ReportRefused:
+                    needed.runs.add(key)
+                if type(event) is e.RunCreated:
+                    if event.dag not in dags:
+                        needed.dags.add(event.dag)
+                    if (event.dag, event.version) not in self.outlines:
+                        needed.versions.add((event.dag, event.version))
+            elif isinstance(event, e.PoolEvent):
+                if event.pool not in pools:
+                    needed.pools.add(event.pool)
+            elif event.dag not in dags:
+                needed.dags.add(event.dag)
+        return needed
+
+    def fold(self, event: e.AnyEvent, partition: int, shard_seq: int) -> None:
+        """Fold one event; everything ``needed`` is loaded."""
+        _FOLDS[type(event)](self, event, partition, shard_seq)
+
+    def written(self) -> None:
+        """The changes are in the database: clear the marks, and drop what is not needed soon."""
+        self.changed_dags.clear()
+        self.new_versions.clear()
+        for key, run in self.touched_runs.items():
+            run.changed = False
+            run.changed_tasks.clear()
+            run.changed_attempts.clear()
+            self._weight -= run.weight
+            # Out and in again: the order of the dict is the order of last use.
+            del self.runs[key]
+            if run.row.state not in RUN_ENDED:
+                self.runs[key] = run
+                self._weight += run.weigh()
+        self.touched_runs.clear()
+        for pool in self.touched_pools:
+            self.pools[pool].changed_tasks.clear()
+            self.pools[pool].changed_workers.clear()
+        self.touched_pools.clear()
+        while self._weight > TASKS_KEPT and len(self.runs) > 1:
+            oldest = next(iter(self.runs))
+            self._weight -= self.runs.pop(oldest).weight
+        if len(self.dags) > DAGS_KEPT:
+            self.dags.clear()
+        if len(self.outlines) > DAGS_KEPT:
+            self.outlines.clear()
+
+    def _dag_deployed(self, event: e.DagDeployed, partition: int, shard_seq: int) -> None:
+        outline = outline_of(event.definition)
+        self.outlines[event.dag, event.version] = outline.tasks
+        row = self.dags.get(event.dag)
+        if row is not None and shard_seq <= row.shard_seq:
+            return
+        self.dags[event.dag] = fold_dag_deployed(event, outline, partition, shard_seq)
+        self.changed_dags.add(event.dag)
+        self.new_versions.append(version_of(event, shard_seq))
+
+    def _dag_changed(
+        self, event: e.DagRemoved | e.DagPaused | e.DagUnpaused | e.SlotsSkipped, partition: int, shard_seq: int
+    ) -> None:
+        row = self.dags[event.dag]
+        if shard_seq > row.shard_seq:
+            fold_dag_changed(row, event, shard_seq)
+            self.changed_dags.add(event.dag)
+
+    def _run_created(self, event: e.RunCreated, partition: int, shard_seq: int) -> None:
+        if event.kind == "scheduled":
+            dag = self.dags[event.dag]
+            if shard_seq > dag.shard_seq:
+                fold_slot_answered(dag, event.logical_date, shard_seq)
+                self.changed_dags.add(event.dag)
+        key = (event.dag, event.run_id)
+        before = self.runs.get(key)
+        if before is not None and shard_seq <= before.row.shard_seq:
+            return
+        outlines = self.outlines[event.dag, event.version]
+        run = RunRows(fold_run_created(event, len(outlines), shard_seq))
+        for ordinal, outline in enumerate(outlines):
+            run.tasks[outline.id] = scheduled_task(event.dag, event.run_id, outline, ordinal, shard_seq)
+        run.changed = True
+        run.changed_tasks.update(run.tasks)
+        if before is not None:
+            self._weight -= before.weight
+        self.runs[key] = self.touched_runs[key] = run
+
+    def _run_changed(
+        self,
+        event: e.RunStarted | e.RunCancelRequested | e.RunSucceeded | e.RunFailed | e.RunCancelled,
+        partition: int,
+        shard_seq: int,
+    ) -> None:
+        key = (event.dag, event.run_id)
+        run = self.runs[key]
+        if shard_seq > run.row.shard_seq:
+            fold_run_changed(run.row, event, shard_seq)
+            run.changed = True
+            self.touched_runs[key] = run
+
+    def _task_changed(self, event: TaskChange, partition: int, shard_seq: int) -> None:
+        key = (event.dag, event.run_id)
+        run = self.runs[key]
+        task = run.tasks[event.task]
+        if shard_seq > task.shard_seq:
+            before = task.state
+            fold_task(task, event, shard_seq)
+            run.changed_tasks.add(event.task)
+            self.touched_runs[key] = run
+            after = task.state
+            if after != before:
+                row = run.row
+                row.counts[before] -= 1
+                row.counts[after] = row.counts.get(after, 0) + 1
+                row.shard_seq = shard_seq
+                run.changed = True
+
+    def _task_queued(self, event: e.TaskQueued, partition: int, shard_seq: int) -> None:
+        self._task_changed(event, partition, shard_seq)
+        key = (event.dag, event.run_id)
+        run = self.runs[key]
+        number = (event.task, event.attempt)
+        known = run.attempts.get(number)
+        if known is None or shard_seq > known.shard_seq:
+            run.attempts[number] = queued_attempt(event, shard_seq)
+            run.changed_attempts.add(number)
+            self.touched_runs[key] = run
+
+    def _attempt_changed(self, event: AttemptEvent, partition: int, shard_seq: int) -> None:
+        key = (event.dag, event.run_id)
+        run = self.runs[key]
+        number = (event.task, event.attempt)
+        attempt = run.attempts[number]
+        # A task may end after its last attempt did: skipped or cancelled while it waits to be tried again.
+        if shard_seq > attempt.shard_seq and attempt.state not in ATTEMPT_ENDED:
+            fold_attempt(attempt, event, shard_seq)
+            run.changed_attempts.add(number)
+            self.touched_runs[key] = run
+
+    def _task_and_attempt_changed(self, event: TaskAndAttemptChange, partition: int, shard_seq: int) -> None:
+        self._task_changed(event, partition, shard_seq)
+        if event.attempt:
+            self._attempt_changed(event, partition, shard_seq)
+
+    def _report_refused(self, event: e.ReportRefused, partition: int, shard_seq: int) -> None:
+        """It changed nothing; only ``events`` tells of it."""
+
+    def _pool_changed(self, event: e.AnyPoolEvent, partition: int, shard_seq: int) -> None:
+        rows = self.pools.get(event.pool)
+        if rows is None:
+            rows = self.pools[event.pool] = PoolRows(Pool(event.pool))
+        rows.fold(event, shard_seq)
+        self.touched_pools.add(event.pool)
+
+
+_FOLDS: Mapping[type[e.Event], Callable[[Folding, Any, int, int], None]] = {
+    e.DagDeployed: Folding._dag_deployed,
+    **dict.fromkeys((e.DagRemoved, e.DagPaused, e.DagUnpaused, e.SlotsSkipped), Folding._dag_changed),
+    e.RunCreated: Folding._run_created,
+    **dict.fromkeys(
+        (e.RunStarted, e.RunCancelRequested, e.RunSucceeded, e.RunFailed, e.RunCancelled), Folding._run_changed
+    ),
+    e.TaskReady: Folding._task_changed,
+    e.TaskQueued: Folding._task_queued,
+    e.TaskHeartbeat: Folding._attempt_changed,
+    **dict.fromkeys(get_args(TaskAndAttemptChange), Folding._task_and_attempt_changed),
+    e.ReportRefused: Folding._report_refused,
+    **dict.fromkeys(get_args(e.AnyPoolEvent), Folding._pool_changed),
+}

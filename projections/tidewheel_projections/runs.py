@@ -1,0 +1,112 @@
+"""Runs: what their events leave in ``runs``, with the counts of their tasks by state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tidewheel.core import events as e
+
+#: In the order of a task's life, which is the order of the counts.
+TASK_STATES = (
+    "scheduled",
+    "queued",
+    "leased",
+    "running",
+    "deferred",
+    "retrying",
+    "success",
+    "failed",
+    "skipped",
+    "upstream_failed",
+    "cancelled",
+)
+RUN_ENDED = frozenset({"success", "failed", "cancelled"})
+
+
+class Run(msgspec.Struct):
+    """A row of ``runs``. ``counts`` is a dict here and JSON in the table (``row_of``)."""
+
+    dag: str
+    run_id: str
+    version: str
+    kind: str
+    state: str
+    logical_date: int | None
+    interval_start: int | None
+    interval_end: int | None
+    inputs: str
+    created_at: int
+    started_at: int | None
+    ended_at: int | None
+    cancel_requested_at: int | None
+    reason: str
+    actor: str
+    tasks: int
+    counts: dict[str, int]
+    shard_seq: int
+
+
+def fold_run_created(event: e.RunCreated, tasks: int, shard_seq: int) -> Run:
+    """A new run, queued, its tasks scheduled."""
+    return Run(
+        dag=event.dag,
+        run_id=event.run_id,
+        version=event.version,
+        kind=event.kind,
+        state="queued",
+        logical_date=event.logical_date,
+        interval_start=event.interval_start,
+        interval_end=event.interval_end,
+        inputs=event.inputs,
+        created_at=event.at,
+        started_at=None,
+        ended_at=None,
+        cancel_requested_at=None,
+        reason="",
+        actor=event.actor,
+        tasks=tasks,
+        counts={"scheduled": tasks},
+        shard_seq=shard_seq,
+    )
+
+
+def fold_run_changed(
+    row: Run,
+    event: e.RunStarted | e.RunCancelRequested | e.RunSucceeded | e.RunFailed | e.RunCancelled,
+    shard_seq: int,
+) -> None:
+    """Started, asked to cancel, or ended."""
+    row.shard_seq = shard_seq
+    match event:
+        case e.RunStarted():
+            row.state = "running"
+            row.started_at = event.at
+        case e.RunCancelRequested():
+            row.cancel_requested_at = event.at
+            row.reason = event.reason
+        case e.RunSucceeded():
+            row.state = "success"
+            row.ended_at = event.at
+        case e.RunFailed():
+            row.state = "failed"
+            row.ended_at = event.at
+            row.reason = event.reason
+        case e.RunCancelled():
+            row.state = "cancelled"
+            row.ended_at = event.at
+            row.reason = event.reason or row.reason
+
+
+def row_of(run: Run) -> tuple[object, ...]:
+    """The row as it is written."""
+    counts = run.counts
+    shown = {state: counts[state] for state in TASK_STATES if counts.get(state)}
+    return (*msgspec.structs.astuple(run)[:-2], msgspec.json.encode(shown).decode(), run.shard_seq)
+
+
+def run_from(values: tuple[Any, ...]) -> Run:
+    """The row as it was read."""
+    counts = msgspec.json.decode(str(values[-2]), type=dict[str, int])
+    return Run(*(*values[:-2], counts, values[-1]))

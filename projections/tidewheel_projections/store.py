@@ -1,0 +1,242 @@
+"""Rows from and to Postgres. One ``write`` is part of one transaction that also moves the positions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
+
+import msgspec
+import psycopg
+
+from tidewheel.wire.messages import DeadLetter, LogChunk
+from tidewheel_projections.audit import UNLISTED, audit_row
+from tidewheel_projections.dags import Dag, outline_of
+from tidewheel_projections.folding import Folding, Needed, RunRows
+from tidewheel_projections.journal import FOLLOWED, Journals, Placed, Track
+from tidewheel_projections.pools import Pool, PoolRows, PoolTask, Worker
+from tidewheel_projections.runs import row_of, run_from
+from tidewheel_projections.schema import Connection
+from tidewheel_projections.tables import (
+    ATTEMPTS,
+    DAG_VERSIONS,
+    DAGS,
+    DEAD_LETTERS_TABLE,
+    EVENTS_TABLE,
+    POOL_TASKS,
+    POOLS,
+    RUNS,
+    TABLES,
+    TASK_LOGS,
+    TASKS,
+    WORKERS,
+    Table,
+)
+from tidewheel_projections.tasks import Attempt, Task
+
+Rows: TypeAlias = Sequence[tuple[object, ...]]
+
+
+class Store:
+    """Reads and writes the tables of one schema through one connection, whose ``search_path`` names it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        for table in TABLES:
+            connection.execute(table.staging)
+
+    def epoch(self) -> str:
+        """Which set of tables this is. Read first in each transaction: a rebuild puts another one in place."""
+        # Not prepared: after a rebuild the name means another table.
+        found = self._connection.execute("SELECT epoch::text FROM read_model", prepare=False).fetchone()
+        assert found is not None, "the table read_model has lost its row"
+        return str(found[0])
+
+    @staticmethod
+    def tracks_of(connection: Connection, partitions: int) -> list[Track]:
+        """Where every followed partition stands."""
+        rows = connection.execute(
+            "SELECT topic, partition, last_offset, next_offset, shard_seq, chain,"
+            " (extract(epoch FROM last_at) * 1000)::bigint, end_offset, stopped FROM projection_positions"
+        )
+        known = {(row[0], row[1]): Track(*row) for row in rows}
+        places = [(topic, partition) for topic in FOLLOWED for partition in range(partitions)]
+        return [known.get(place) or Track(*place) for place in places]
+
+    def load(self, folding: Folding, needed: Needed) -> None:
+        """Bring what is needed into memory."""
+        if needed.dags:
+            rows = self._select(DAGS, "t.dag = ANY (%s)", (list(needed.dags),))
+            folding.dags.update((row[0], Dag(*row)) for row in rows)
+        if needed.versions:
+            condition = '(t.dag, t.version) IN (SELECT d COLLATE "C", v COLLATE "C" FROM unnest(%s::text[], %s::text[]) AS u(d, v))'
+            for row in self._select(DAG_VERSIONS, condition, _columns(needed.versions)):
+                folding.outlines[row[0], row[1]] = outline_of(row[2]).tasks
+        if needed.runs:
+            self._load_runs(folding, needed)
+        if needed.pools:
+            self._load_pools(folding, list(needed.pools))
+
+    def write(self, folding: Folding, placed: Iterable[Placed], careful: bool) -> None:
+        """Write what changed. ``careful``: events may be there already, and texts may hold what Postgres refuses."""
+        runs = [folding.touched_runs[key] for key in sorted(folding.touched_runs)]
+        astuple = msgspec.structs.astuple
+        self._upsert(DAGS, [astuple(folding.dags[dag]) for dag in sorted(folding.changed_dags)], careful)
+        versions = sorted(folding.new_versions, key=lambda version: (version.dag, version.version))
+        self._upsert(DAG_VERSIONS, [astuple(version) for version in versions], careful)
+        self._upsert(RUNS, [row_of(run.row) for run in runs if run.changed], careful)
+        tasks = [astuple(run.tasks[task]) for run in runs for task in sorted(run.changed_tasks)]
+        self._upsert(TASKS, tasks, careful)
+        attempts = [astuple(run.attempts[number]) for run in runs for number in sorted(run.changed_attempts)]
+        self._upsert(ATTEMPTS, attempts, careful)
+        self._write_pools([folding.pools[pool] for pool in sorted(folding.touched_pools)], careful)
+        self._append(placed, careful)
+
+    def write_tracks(self, journals: Journals) -> None:
+        """Write the positions that moved."""
+        tracks = [journals.tracks[place] for place in sorted(journals.moved)]
+        if not tracks:
+            return
+        columns = [list(column) for column in zip(*map(msgspec.structs.astuple, tracks), strict=True)]
+        self._connection.execute(
+            "INSERT INTO projection_positions (topic, partition, last_offset, next_offset, shard_seq, chain, last_at,"
+            " end_offset, stopped) SELECT t, p, l, n, s, c, to_timestamp(a / 1000.0::float8), e, x"
+            " FROM unnest(%s::text[], %s::int[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bytea[], %s::bigint[],"
+            " %s::bigint[], %s::text[]) AS u(t, p, l, n, s, c, a, e, x)"
+            " ON CONFLICT (topic, partition) DO UPDATE SET last_offset = excluded.last_offset,"
+            " next_offset = excluded.next_offset, shard_seq = excluded.shard_seq, chain = excluded.chain,"
+            " last_at = excluded.last_at, end_offset = excluded.end_offset, stopped = excluded.stopped",
+            columns,
+        )
+
+    def write_health(self, instance: str, started_at: int) -> None:
+        """Say that the projector is alive."""
+        self._connection.execute(
+            "INSERT INTO projector_health (instance, started_at, seen_at) VALUES (%s, %s, now())"
+            " ON CONFLICT (one) DO UPDATE SET instance = excluded.instance, started_at = excluded.started_at,"
+            " seen_at = excluded.seen_at",
+            (instance, datetime.fromtimestamp(started_at / 1000, UTC)),
+        )
+
+    def _select(self, table: Table, condition: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
+        query = f"SELECT {table.select('t')} FROM {table.name} t WHERE {condition}"
+        return self._connection.execute(query.encode(), parameters).fetchall()
+
+    def _load_runs(self, folding: Folding, needed: Needed) -> None:
+        condition = (
+            '(t.dag, t.run_id) IN (SELECT d COLLATE "C", r COLLATE "C" FROM unnest(%s::text[], %s::text[]) AS u(d, r))'
+        )
+        keys = _columns(needed.runs)
+        for row in self._select(RUNS, condition, keys):
+            folding.runs[row[0], row[1]] = RunRows(run_from(row))
+        if not any(key in folding.runs for key in needed.runs):
+            return
+        for row in self._select(TASKS, condition, keys):
+            folding.runs[row[0], row[1]].tasks[row[2]] = Task(*row)
+        for row in self._select(ATTEMPTS, condition, keys):
+            folding.runs[row[0], row[1]].attempts[row[2], row[3]] = Attempt(*row)
+
+    def _load_pools(self, folding: Folding, pools: list[str]) -> None:
+        for row in self._select(POOLS, "t.pool = ANY (%s)", (pools,)):
+            folding.pools[row[0]] = PoolRows(Pool(*row))
+        for row in self._select(WORKERS, "t.pool = ANY (%s)", (pools,)):
+            folding.pools[row[0]].workers[row[1]] = Worker(*row)
+        for row in self._select(POOL_TASKS, "t.pool = ANY (%s)", (pools,)):
+            folding.pools[row[0]].tasks[row[1], row[2], row[3], row[4]] = PoolTask(*row)
+
+    def _write_pools(self, pools: Sequence[PoolRows], careful: bool) -> None:
+        astuple = msgspec.structs.astuple
+        self._upsert(POOLS, [astuple(pool.row) for pool in pools], careful)
+        workers: list[tuple[object, ...]] = []
+        tasks: list[tuple[object, ...]] = []
+        left: list[tuple[str, str]] = []
+        gone: list[tuple[str, str, str, str, int]] = []
+        for pool in pools:
+            for name in sorted(pool.changed_workers):
+                if name in pool.workers:
+                    workers.append(astuple(pool.workers[name]))
+                else:
+                    left.append((pool.row.pool, name))
+            for key in sorted(pool.changed_tasks):
+                if key in pool.tasks:
+                    tasks.append(astuple(pool.tasks[key]))
+                else:
+                    gone.append((pool.row.pool, *key))
+        if left:
+            self._connection.execute(
+                "DELETE FROM workers w USING unnest(%s::text[], %s::text[]) AS u(p, n)"
+                ' WHERE w.pool = u.p COLLATE "C" AND w.worker = u.n COLLATE "C"',
+                _columns(left),
+            )
+        self._upsert(WORKERS, workers, careful)
+        if gone:
+            self._connection.execute(
+                "DELETE FROM pool_tasks t"
+                " USING unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::int[]) AS u(p, d, r, k, a)"
+                ' WHERE t.pool = u.p COLLATE "C" AND t.dag = u.d COLLATE "C" AND t.run_id = u.r COLLATE "C"'
+                ' AND t.task = u.k COLLATE "C" AND t.attempt = u.a',
+                _columns(gone),
+            )
+        self._upsert(POOL_TASKS, tasks, careful)
+
+    def _append(self, placed: Iterable[Placed], careful: bool) -> None:
+        events: list[tuple[object, ...]] = []
+        chunks: list[tuple[object, ...]] = []
+        letters: list[tuple[object, ...]] = []
+        for item in placed:
+            message = item.message
+            if isinstance(message, LogChunk):
+                chunks.append(msgspec.structs.astuple(message))
+            elif isinstance(message, DeadLetter):
+                letters.append((item.partition, item.offset, *msgspec.structs.astuple(message)))
+            elif type(message.event) not in UNLISTED:
+                events.append(audit_row(item.topic, item.partition, item.offset, message))
+        if careful:
+            self._upsert(EVENTS_TABLE, events, careful)
+        elif events:
+            with self._connection.cursor().copy(EVENTS_TABLE.copy_straight.encode()) as copy:
+                for row in events:
+                    copy.write_row(row)
+        self._upsert(TASK_LOGS, chunks, careful)
+        self._upsert(DEAD_LETTERS_TABLE, letters, careful)
+
+    def _upsert(self, table: Table, rows: Rows, careful: bool) -> None:
+        if not rows:
+            return
+        if careful:
+            rows = [acceptable(table, row) for row in rows]
+        with self._connection.cursor().copy(table.copy.encode()) as copy:
+            for row in rows:
+                copy.write_row(row)
+        self._connection.execute(table.upsert.encode())
+
+
+def acceptable(table: Table, row: tuple[object, ...]) -> tuple[object, ...]:
+    """The row without what Postgres refuses: NUL in texts, and JSON columns that hold no JSON (kept as a string)."""
+    values = list(row)
+    for index in table.json_columns:
+        values[index] = _json(values[index])
+    return tuple(value.replace("\0", "\ufffd") if isinstance(value, str) else value for value in values)
+
+
+def _json(text: object) -> object:
+    if not isinstance(text, str):
+        return text
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError):
+        return msgspec.json.encode(text).decode()
+    return text
+
+
+def _columns(rows: Iterable[tuple[object, ...]]) -> list[list[object]]:
+    return [list(column) for column in zip(*sorted(rows), strict=True)]
+
+
+#: What Postgres raises when a row can never be written as it is.
+REFUSED: tuple[type[psycopg.Error], ...] = (
+    psycopg.DataError,
+    psycopg.IntegrityError,
+    psycopg.errors.ProgramLimitExceeded,
+    psycopg.errors.StatementTooComplex,
+)

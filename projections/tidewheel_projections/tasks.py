@@ -1,0 +1,247 @@
+"""Tasks and attempts: what their events leave in ``tasks`` (one row a task of a run) and ``attempts`` (one row a try).
+
+Times of the work itself (``started_at``, ``ended_at``) are the worker's clock, all others the decider's.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from tidewheel.core import events as e
+from tidewheel_projections.dags import TaskOutline
+
+WAITS_FOR_MAX_TASKS = "waits: as many tasks of the DAG are under way as its max_tasks allows"
+
+
+class Task(msgspec.Struct):
+    """A row of ``tasks``: the current or last attempt."""
+
+    dag: str
+    run_id: str
+    task: str
+    ordinal: int
+    state: str
+    attempt: int
+    pool: str
+    pool_slots: int
+    worker: str
+    queued_at: int | None
+    leased_at: int | None
+    started_at: int | None
+    ended_at: int | None
+    retry_at: int | None
+    reason: str
+    output: str | None
+    shard_seq: int
+
+
+class Attempt(msgspec.Struct):
+    """A row of ``attempts``. It is never ``retrying``: it failed, and ``retry_at`` is when the next is queued."""
+
+    dag: str
+    run_id: str
+    task: str
+    attempt: int
+    state: str
+    pool: str
+    worker: str
+    queued_at: int | None
+    leased_at: int | None
+    started_at: int | None
+    ended_at: int | None
+    expires_at: int | None
+    heartbeat_at: int | None
+    cancel_requested_at: int | None
+    progress: str | None
+    kind: str
+    message: str
+    exit_code: int | None
+    retry_at: int | None
+    shard_seq: int
+
+
+TaskAndAttemptChange: TypeAlias = (
+    e.TaskLeased
+    | e.TaskStarted
+    | e.TaskSucceeded
+    | e.TaskFailed
+    | e.LeaseExpired
+    | e.TaskCancelRequested
+    | e.TaskCancelled
+    | e.TaskSkipped
+    | e.TaskUpstreamFailed
+)
+#: What changes a task's row; a heartbeat says nothing of the task.
+TaskChange: TypeAlias = e.TaskReady | e.TaskQueued | TaskAndAttemptChange
+AttemptEvent: TypeAlias = e.TaskHeartbeat | TaskAndAttemptChange
+ATTEMPT_ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "cancelled"})
+
+
+def scheduled_task(dag: str, run_id: str, outline: TaskOutline, ordinal: int, shard_seq: int) -> Task:
+    """A task that nothing has happened to yet."""
+    return Task(
+        dag=dag,
+        run_id=run_id,
+        task=outline.id,
+        ordinal=ordinal,
+        state="scheduled",
+        attempt=0,
+        pool=outline.pool,
+        pool_slots=outline.pool_slots,
+        worker="",
+        queued_at=None,
+        leased_at=None,
+        started_at=None,
+        ended_at=None,
+        retry_at=None,
+        reason="",
+        output=None,
+        shard_seq=shard_seq,
+    )
+
+
+def queued_attempt(event: e.TaskQueued, shard_seq: int) -> Attempt:
+    """A new attempt."""
+    return Attempt(
+        dag=event.dag,
+        run_id=event.run_id,
+        task=event.task,
+        attempt=event.attempt,
+        state="queued",
+        pool=event.pool,
+        worker="",
+        queued_at=event.at,
+        leased_at=None,
+        started_at=None,
+        ended_at=None,
+        expires_at=None,
+        heartbeat_at=None,
+        cancel_requested_at=None,
+        progress=None,
+        kind="",
+        message="",
+        exit_code=None,
+        retry_at=None,
+        shard_seq=shard_seq,
+    )
+
+
+def fold_task(row: Task, event: TaskChange, shard_seq: int) -> None:
+    """What the event says of the task."""
+    row.shard_seq = shard_seq
+    match event:
+        case e.TaskQueued():
+            row.state = "queued"
+            row.attempt = event.attempt
+            row.pool = event.pool
+            row.pool_slots = event.pool_slots
+            row.worker = ""
+            row.queued_at = event.at
+            row.leased_at = row.started_at = row.ended_at = row.retry_at = None
+            row.reason = ""
+            row.output = None
+        case e.TaskLeased():
+            row.state = "leased"
+            row.worker = event.worker
+            row.leased_at = event.at
+        case e.TaskStarted():
+            row.state = "running"
+            row.started_at = event.started_at
+        case e.TaskSucceeded():
+            row.state = "success"
+            row.worker = event.worker
+            row.started_at = event.started_at
+            row.ended_at = event.ended_at
+            row.output = event.output
+        case e.TaskFailed():
+            row.state = "failed" if event.retry_at is None else "retrying"
+            row.worker = event.worker or row.worker
+            row.started_at = row.started_at if event.started_at is None else event.started_at
+            row.ended_at = event.ended_at
+            row.retry_at = event.retry_at
+            row.reason = event.message or event.kind
+        case e.LeaseExpired():
+            row.state = "failed" if event.retry_at is None else "retrying"
+            row.ended_at = event.at
+            row.retry_at = event.retry_at
+            row.reason = event.message
+        case e.TaskReady():
+            row.state = "scheduled"
+            row.retry_at = None
+            row.reason = WAITS_FOR_MAX_TASKS
+        case e.TaskCancelRequested():
+            row.reason = event.reason
+        case e.TaskCancelled():
+            _end_unrun(row, "cancelled", event)
+        case e.TaskSkipped():
+            _end_unrun(row, "skipped", event)
+        case e.TaskUpstreamFailed():
+            _end_unrun(row, "upstream_failed", event)
+
+
+def _end_unrun(row: Task, state: str, event: e.TaskCancelled | e.TaskSkipped | e.TaskUpstreamFailed) -> None:
+    row.state = state
+    row.ended_at = event.at
+    row.retry_at = None
+    row.reason = event.reason or row.reason
+
+
+def fold_attempt(row: Attempt, event: AttemptEvent, shard_seq: int) -> None:
+    """What the event says of an attempt that has not ended."""
+    row.shard_seq = shard_seq
+    match event:
+        case e.TaskHeartbeat():
+            row.expires_at = event.expires_at
+            row.heartbeat_at = event.at
+            if event.progress is not None:
+                row.progress = event.progress
+        case e.TaskLeased():
+            row.state = "leased"
+            row.worker = event.worker
+            row.leased_at = event.at
+            row.expires_at = event.expires_at
+        case e.TaskStarted():
+            row.state = "running"
+            row.worker = event.worker
+            row.started_at = event.started_at
+            row.expires_at = event.expires_at
+        case e.TaskSucceeded():
+            row.state = "success"
+            row.worker = event.worker
+            row.started_at = event.started_at
+            row.ended_at = event.ended_at
+            row.expires_at = None
+        case e.TaskFailed():
+            row.state = "failed"
+            row.worker = event.worker or row.worker
+            row.started_at = row.started_at if event.started_at is None else event.started_at
+            row.ended_at = event.ended_at
+            row.expires_at = None
+            row.kind = event.kind
+            row.message = event.message
+            row.exit_code = event.exit_code
+            row.retry_at = event.retry_at
+        case e.LeaseExpired():
+            row.state = "failed"
+            row.ended_at = event.at
+            row.expires_at = None
+            row.kind = "lease_expired"
+            row.message = event.message
+            row.retry_at = event.retry_at
+        case e.TaskCancelRequested():
+            row.cancel_requested_at = event.at
+        case e.TaskCancelled():
+            _end_attempt(row, "cancelled", event)
+        case e.TaskSkipped():
+            _end_attempt(row, "skipped", event)
+        case e.TaskUpstreamFailed():
+            _end_attempt(row, "upstream_failed", event)
+
+
+def _end_attempt(row: Attempt, state: str, event: e.TaskCancelled | e.TaskSkipped | e.TaskUpstreamFailed) -> None:
+    row.state = state
+    row.ended_at = event.at
+    row.expires_at = None
+    row.message = event.reason
