@@ -9,6 +9,8 @@ import msgspec
 
 from tidewheel.core.workflow import Concurrency, Retry, Workflow
 
+#: A definition travels in one record, of at most one MiB with what surrounds it.
+CANONICAL_BYTES_MAX: Final = 900_000
 _VERSION_LENGTH: Final = 16
 _ENCODER: Final = msgspec.json.Encoder(order="sorted")
 _DECODER: Final = msgspec.json.Decoder(Workflow)

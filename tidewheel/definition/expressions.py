@@ -1,10 +1,11 @@
 """Expressions: CEL by cel-expr-python (Google's C++ implementation): linear time, no effects, only the scope's names.
 
-Three things about that library (version 0.1.3) shape this module; ``test_expressions.py`` watches them:
+Four things about that library (version 0.1.3) shape this module; ``test_expressions.py`` watches them:
 
 * ``Value.value()`` of a null takes a reference from Python's ``None`` that it does not own. Before Python 3.12 made
   ``None`` immortal, a few thousand nulls abort the process. So a null is recognised by its type and never fetched.
 * A very deeply nested argument overflows the C stack, so the depth is checked first.
+* A text argument is cut off at U+0000 in silence (``"admin\\0x" == "admin"``), so such a text is refused.
 * Every value passed in is copied into C++. So only what an expression mentions is passed, and an expression that is
   nothing but a name, as most are, is looked up without CEL.
 """
@@ -15,7 +16,7 @@ import json
 import math
 import re
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import pairwise
@@ -223,15 +224,26 @@ def _put(place: dict[str, Any], keys: tuple[str, ...], value: Any) -> None:
 
 
 def _plain(value: Any, depth: int) -> Any:
-    """The value in the types that CEL takes, with its depth checked."""
-    if isinstance(value, Mapping):
-        if depth >= _DEPTH_MAX:
-            raise _Cause(f"a value is nested more than {_DEPTH_MAX} levels deep")
-        return {key: _plain(item, depth + 1) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        if depth >= _DEPTH_MAX:
-            raise _Cause(f"a value is nested more than {_DEPTH_MAX} levels deep")
-        return [_plain(item, depth + 1) for item in value]
+    """The value, checked for what the library would break on; what holds it may be any mapping."""
+    if isinstance(value, str):
+        if "\0" in value:
+            raise _Cause("a text with the character U+0000, which expressions cannot hold")
+        return value
+    if isinstance(value, dict):
+        for key in value:
+            _plain(key, depth)
+        items: Iterable[Any] = value.values()
+    elif isinstance(value, list):
+        items = value
+    elif isinstance(value, Mapping):
+        return _plain(dict(value), depth)
+    else:
+        return value
+    if depth >= _DEPTH_MAX:
+        raise _Cause(f"a value is nested more than {_DEPTH_MAX} levels deep")
+    for item in items:
+        if isinstance(item, str | dict | list):
+            _plain(item, depth + 1)
     return value
 
 

@@ -17,15 +17,13 @@ from tidewheel.core.workflow import DEFAULT_POOL, Input
 from tidewheel.core.zones import check_zone
 from tidewheel.definition.assemble import is_computed
 from tidewheel.definition.language import ACTIONS, LATER_ACTIONS
-from tidewheel.definition.lint_expressions import lint_expressions
+from tidewheel.definition.lint_expressions import NOT_IN_EXPRESSIONS, lint_expressions
 from tidewheel.definition.lint_graph import Graph, lint_graph
 from tidewheel.definition.mistakes import Findings
 from tidewheel.definition.nodes import descend
 from tidewheel.definition.shapes import Draft
 from tidewheel.definition.templates import has_expression
 
-#: These are no field names in CEL; every other id is.
-_NOT_IN_EXPRESSIONS: Final = frozenset({"in", "true", "false", "null"})
 _MODULE_AND_NAME: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 #: A function that an embedded worker registered.
 _REGISTERED_NAME: Final = re.compile(r"[A-Za-z_][\w-]*")
@@ -55,7 +53,7 @@ def tasks_of(draft: Draft) -> list[Draft]:
 
 def _lint_ids(graph: Graph, findings: Findings) -> None:
     for name, task in graph.tasks.items():
-        if name in _NOT_IN_EXPRESSIONS:
+        if name in NOT_IN_EXPRESSIONS:
             findings.add(
                 descend(task.node, "id"), "bad_name", f"{name!r} cannot be an id: expressions give the word a meaning"
             )
@@ -87,7 +85,7 @@ def _lint_cron(expression: str, node: Any, findings: Findings) -> None:
 
 def _lint_inputs(draft: Draft, findings: Findings) -> None:
     for name, written in draft.get("inputs", {}).items():
-        if name in _NOT_IN_EXPRESSIONS:
+        if name in NOT_IN_EXPRESSIONS:
             place = draft.node.entries["inputs"]
             findings.add(
                 descend(place, name), "bad_name", f"{name!r} cannot be an input: expressions give the word a meaning"

@@ -16,7 +16,7 @@ from tidewheel.definition.expressions import SECRET, SOURCE_LENGTH_MAX, compile_
 from tidewheel.definition.lint_graph import Graph
 from tidewheel.definition.mistakes import Findings
 from tidewheel.definition.nodes import Node, Scalar, descend
-from tidewheel.definition.references import ROOTS, Reference, references
+from tidewheel.definition.references import ROOTS, Reference, references, sole_reference
 from tidewheel.definition.shapes import Draft
 from tidewheel.definition.templates import Placeholder, TemplateError, has_expression, parse_template, whole_expression
 
@@ -49,6 +49,9 @@ _RUN_TYPES: Final = {
 _RUN_FIELDS: Final = ("id", "kind", "logical_date", "interval", "attempt")
 _INTERVAL_FIELDS: Final = ("start", "end")
 _TASK_FIELDS: Final = ("state", "output")
+
+#: These are no field names in CEL; every other id is.
+NOT_IN_EXPRESSIONS: Final = frozenset({"in", "true", "false", "null"})
 
 _NUMBER: Final = "(?:int|uint|double)"
 #: Comparing whole and decimal numbers: the checker refuses it, evaluation does it.
@@ -141,7 +144,7 @@ class _Checker:
     def template(self, site: _Site) -> None:
         """A text with expressions in it."""
         for placeholder in self._placeholders(site):
-            self._expression(placeholder, site)
+            self._expression(placeholder, site, type_wanted=False)
 
     def condition(self, site: _Site) -> None:
         """An ``if``."""
@@ -189,7 +192,7 @@ class _Checker:
             self._note(site, error.offset, "bad_expression", str(error))
             return []
 
-    def _expression(self, placeholder: Placeholder, site: _Site) -> str | None:
+    def _expression(self, placeholder: Placeholder, site: _Site, *, type_wanted: bool = True) -> str | None:
         """The expression's type, or None when it is not known because of a mistake."""
         source = placeholder.source
         if SECRET.fullmatch(source):
@@ -203,10 +206,10 @@ class _Checker:
         problems = [(one, found) for one in mentioned if (found := self._problem(one, site)) is not None]
         for reference, (code, message) in problems:
             self._note(site, placeholder.offset + reference.offset, code, message)
-        if problems:
+        if problems or (not type_wanted and sole_reference(source)):
             return None
         try:
-            return str(self._typed(mentioned).compile(source).return_type().name())
+            return str(self._typed().compile(source).return_type().name())
         except Exception as error:
             return self._complaints(error, placeholder, site)
 
@@ -267,14 +270,10 @@ class _Checker:
             return "name_not_available", f"env.{path[0]} holds an expression itself: write that expression here instead"
         return None
 
-    def _typed(self, mentioned: Iterable[Reference]) -> Any:
-        """The environment with all types that are known, and a variable for each task that the expression mentions."""
-        states = {f"tasks.{one.path[0]}.state": cel.Type.STRING for one in mentioned if one.root == "tasks"}
-        if self._environment is None or states:
-            environment = cel.NewEnv(variables={**self._variables(), **states})
-            if states:
-                return environment
-            self._environment = environment
+    def _typed(self) -> Any:
+        """The environment with all types that are known. Making one takes longer than compiling: one a workflow."""
+        if self._environment is None:
+            self._environment = cel.NewEnv(variables=self._variables())
         return self._environment
 
     def _variables(self) -> dict[str, Any]:
@@ -286,10 +285,15 @@ class _Checker:
             "env": cel.Type.Map(cel.Type.STRING, cel.Type.STRING),
         }
         for name, declared in self._inputs.items():
+            if name in NOT_IN_EXPRESSIONS:
+                continue
             nullable = "default" in declared and declared["default"] is None
             kind = _TYPES.get(declared.get("type"), cel.Type.DYN)
             variables[f"inputs.{name}"] = cel.Type.DYN if nullable else kind
-        return {**variables, **_RUN_TYPES}
+        states = {
+            f"tasks.{name}.state": cel.Type.STRING for name in self._graph.tasks if name not in NOT_IN_EXPRESSIONS
+        }
+        return {**variables, **states, **_RUN_TYPES}
 
     def _note(self, site: _Site, offset: int, code: str, message: str) -> None:
         node = site.node
@@ -317,9 +321,9 @@ def _reworded(message: str) -> tuple[str, str]:
     if found := _UNDECLARED.search(message):
         name = found[1].split(".", 1)[0]
         return "unknown_name", f"unknown name {found[1]!r}{did_you_mean(name, ROOTS)}"
-    if "Syntax error" in message and "<EOF>" in message:
+    if "Syntax error" in message and "input '<EOF>'" in message:
         return "bad_expression", "the expression ends too early"
-    return "bad_expression", message.split(" expecting {")[0]
+    return "bad_expression", message.split(" expecting ")[0]
 
 
 def _type_name(kind: str) -> str:

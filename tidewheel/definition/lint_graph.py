@@ -25,25 +25,39 @@ class Graph:
     needs: dict[str, tuple[str, ...]]
     #: Ids that were written, also those with a mistake: whoever names them made no second one.
     written: frozenset[str]
-    _upstream: dict[str, frozenset[str]] = field(default_factory=dict)
+    _bits: dict[str, int] = field(default_factory=dict)
+    #: All tasks upstream of each, as a set of bits: bit n is the n-th task. Made when first asked for.
+    _upstream: dict[str, int] = field(default_factory=dict)
 
     def is_upstream(self, other: str, task: str) -> bool:
         """Whether ``task`` needs ``other``, directly or through others."""
         if other in self.needs.get(task, ()):
             return True
-        if task not in self._upstream:
-            self._upstream[task] = frozenset(self._all_upstream(task))
-        return other in self._upstream[task]
+        if not self._upstream:
+            self._close()
+        return bool(self._upstream.get(task, 0) & self._bits.get(other, 0))
 
-    def _all_upstream(self, task: str) -> Iterator[str]:
+    def _close(self) -> None:
+        self._bits.update((name, 1 << index) for index, name in enumerate(self.tasks))
+        for name in self._in_order():
+            bits = 0
+            for need in self.needs[name]:
+                bits |= self._bits[need] | self._upstream.get(need, 0)
+            self._upstream[name] = bits
+
+    def _in_order(self) -> Iterator[str]:
+        """Every task after its needs (within a cycle, which is refused anyway, in some order)."""
         seen: set[str] = set()
-        waiting = list(self.needs.get(task, ()))
-        while waiting:
-            name = waiting.pop()
-            if name not in seen:
+        for start in self.tasks:
+            stack = [start]
+            while stack:
+                name = stack[-1]
                 seen.add(name)
-                yield name
-                waiting.extend(self.needs.get(name, ()))
+                waiting = [need for need in self.needs[name] if need not in seen]
+                if waiting:
+                    stack.extend(waiting)
+                elif stack.pop() not in self._upstream:
+                    yield name
 
 
 def lint_graph(tasks: Sequence[Draft], findings: Findings) -> Graph:

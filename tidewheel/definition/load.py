@@ -10,7 +10,7 @@ import msgspec
 
 from tidewheel.core.workflow import Workflow
 from tidewheel.definition.assemble import assemble
-from tidewheel.definition.canonical import version_of
+from tidewheel.definition.canonical import CANONICAL_BYTES_MAX, canonical_json, version_of
 from tidewheel.definition.language import WORKFLOW
 from tidewheel.definition.lint import lint
 from tidewheel.definition.mistakes import Findings, Mistake
@@ -43,6 +43,10 @@ def load_text(text: str, file: str, pools: Pools | None = None) -> Loaded:
     if findings:
         return Loaded(file=file, mistakes=findings.sorted())
     workflow = assemble(draft)
+    size = len(canonical_json(workflow).encode("utf-8"))
+    if size > CANONICAL_BYTES_MAX:
+        findings.at(1, 1, "too_large", f"the definition has {size} bytes as JSON, at most {CANONICAL_BYTES_MAX} travel")
+        return Loaded(file=file, mistakes=findings.sorted())
     return Loaded(file=file, workflow=workflow, version=version_of(workflow), line=descend(root, "id").line)
 
 
@@ -62,7 +66,7 @@ def load_bytes(data: bytes, file: str, pools: Pools | None = None) -> Loaded:
 
 
 def load_files(paths: Iterable[Path | str], pools: Pools | None = None) -> tuple[Loaded, ...]:
-    """Load files, and the YAML files below directories. Of two files with one id the second is refused, naming both."""
+    """Load files, and YAML files below directories. Of two files with one id the second is refused, naming both."""
     results: list[Loaded] = []
     first: dict[str, Loaded] = {}
     for path in _files(paths):
@@ -85,13 +89,16 @@ def _files(paths: Iterable[Path | str]) -> list[Path]:
     found: dict[Path, None] = {}
     for given in paths:
         path = Path(given)
-        below = (
-            sorted(one for one in path.rglob("*") if one.suffix in SUFFIXES and one.is_file())
-            if path.is_dir()
-            else [path]
-        )
-        found.update(dict.fromkeys(below))
+        found.update(dict.fromkeys(sorted(_below(path)) if path.is_dir() else [path]))
     return list(found)
+
+
+def _below(directory: Path) -> Iterable[Path]:
+    """YAML files, but none in hidden directories: those belong to other tools."""
+    for path in directory.rglob("*"):
+        hidden = any(part.startswith(".") for part in path.relative_to(directory).parts)
+        if path.suffix in SUFFIXES and not hidden and path.is_file():
+            yield path
 
 
 def _load_file(path: Path, pools: Pools | None) -> Loaded:

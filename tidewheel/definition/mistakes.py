@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
+
+#: Nobody reads more, and a file of nothing but mistakes must not fill the memory.
+MISTAKES_MAX: Final = 1_000
 
 
 class Mistake(msgspec.Struct, frozen=True, order=True):
@@ -43,7 +46,8 @@ class Findings:
 
     def at(self, line: int, column: int, code: str, message: str) -> None:
         """Note a mistake by line and column."""
-        self._found.add(Mistake(self.file, line, column, code, message))
+        if len(self._found) < MISTAKES_MAX:
+            self._found.add(Mistake(self.file, line, column, code, message))
 
     def sorted(self) -> tuple[Mistake, ...]:
         """All of them, in the order of the file."""

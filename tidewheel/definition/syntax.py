@@ -26,10 +26,10 @@ _QUOTINGS_MAX: Final = 50
 
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _UNPRINTABLE: Final = re.compile(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_UNQUOTED_STAR: Final = re.compile(
-    r"^\s*(?:- +)*(?:(?P<key>[A-Za-z_][\w-]*)\s*:\s+)?(?:- +)*\[?\s*"
-    r"(?P<value>\*[^\s,\]#]*(?:[^\S\n]+[^\s#,\]]+)*)"
-)
+_KEY: Final = re.compile(r"(?P<key>[A-Za-z_][\w-]*)\s*:\s+$")
+#: A plain text up to a comment; within brackets or braces also up to what ends an item.
+_BLOCK_VALUE: Final = re.compile(r"\*\S*(?:[^\S\n]+[^\s#]\S*)*")
+_FLOW_VALUE: Final = re.compile(r"\*[^\s,\]}]*(?:[^\S\n]+[^\s#,\]}]+)*")
 _TAB: Final = "a tab: YAML is indented with spaces"
 
 
@@ -193,19 +193,21 @@ def _quote_star(text: str, error: yaml.MarkedYAMLError, findings: Findings) -> s
     if error.context != "while scanning an alias" or mark is None:
         return None
     lines = text.splitlines(keepends=True)
-    found = _UNQUOTED_STAR.match(lines[mark.line]) if mark.line < len(lines) else None
-    if found is None or found.start("value") != mark.column:
+    before, after = lines[mark.line][: mark.column], lines[mark.line][mark.column :]
+    found = (_FLOW_VALUE if "[" in before or "{" in before else _BLOCK_VALUE).match(after)
+    if found is None:
         return None
-    value = found["value"].rstrip()
-    what = "schedule" if found["key"] in ("schedule", "cron", None) else "text"
+    value = found.group()
+    key = _KEY.search(before)
+    is_schedule = len(value.split()) == 5 or (key is not None and key["key"] in ("schedule", "cron"))
+    what = "schedule" if is_schedule else "text"
     findings.at(
         mark.line + 1,
         mark.column + 1,
         "unquoted_star",
         f'quote the {what}: "{value}" (without quotes, YAML takes the * for an alias)',
     )
-    begin, end = found.span("value")
-    lines[mark.line] = f"{lines[mark.line][:begin]}'{value.replace(chr(39), chr(39) * 2)}'{lines[mark.line][end:]}"
+    lines[mark.line] = f"{before}'{value.replace(chr(39), chr(39) * 2)}'{after[found.end() :]}"
     return "".join(lines)
 
 
