@@ -26,7 +26,7 @@ def extract(year: int, directory: str) -> dict[str, Any]:
     target = Path(directory).resolve() / f"days-{year}.csv"
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, fieldnames=list(days[0]))
+        writer = csv.DictWriter(file, fieldnames=list(days[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(days)
     print(f"{len(days)} of {len(rows)} days go to {target}")

@@ -98,13 +98,12 @@ def _print_logs(client: Client, where: tuple[str, str, str], attempt: int | None
 def _chunks(client: Client, where: tuple[str, str, str], attempt: int, after: int) -> Iterator[Any]:
     dag, run_id, task = where
     while True:
-        page = client.get(
-            "dags", dag, "runs", run_id, "tasks", task, "logs", attempt=attempt, after=after if after >= 0 else None
-        )
+        path = ("dags", dag, "runs", run_id, "tasks", task, "attempts", str(attempt), "logs")
+        page = client.get(*path, after=after)
         yield from page["items"]
-        if not page["items"] or page["next"] is None:
+        if page["next"] is None:
             return
-        after = page["items"][-1]["chunk"]
+        after = page["next"]
 
 
 def _emit(text: str, stream: Any) -> None:

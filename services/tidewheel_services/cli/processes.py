@@ -66,11 +66,20 @@ def worker(
 
 def projector(log: LogUrl = "", postgres: Dsn = "", name: Instance = "") -> None:
     """Run the projector: it writes the journal's events into Postgres."""
+    from tidewheel_projections.projector import Projector
     from tidewheel_services.process_log import log_to_stderr
-    from tidewheel_services.projector.main import run_projector
+    from tidewheel_services.waiting_for_log import open_when_there
 
     log_to_stderr()
-    run_projector(settings(log=log, postgres=postgres, instance=name), stop_on_signals())
+    surroundings = settings(log=log, postgres=postgres, instance=name)
+    stop = stop_on_signals()
+    opened = open_when_there(surroundings.log, stop)
+    if opened is None:
+        return
+    try:
+        Projector(opened, surroundings.postgres, surroundings.instance or socket.gethostname()).run(stop)
+    finally:
+        opened.close()
 
 
 def api(
@@ -81,11 +90,25 @@ def api(
     name: Instance = "",
 ) -> None:
     """Serve the HTTP API."""
-    from tidewheel_services.api.main import serve
+    from tidewheel_services.api.app import create_app
+    from tidewheel_services.api.main import listen, serve_app
     from tidewheel_services.process_log import log_to_stderr
+    from tidewheel_services.waiting_for_log import open_when_there
 
     log_to_stderr()
-    serve(settings(log=log, postgres=postgres, instance=name), host, port, stop_on_signals())
+    surroundings = settings(log=log, postgres=postgres, instance=name)
+    listener = listen(host, port, token=surroundings.token)
+    stop = stop_on_signals()
+    opened = open_when_there(surroundings.log, stop)
+    if opened is None:
+        return
+    try:
+        instance = f"api-{surroundings.instance or socket.gethostname()}"
+        serve_app(
+            create_app(opened, surroundings.postgres, token=surroundings.token, instance=instance), listener, stop
+        )
+    finally:
+        opened.close()
 
 
 def stop_on_signals() -> threading.Event:

@@ -7,17 +7,22 @@ and write, so the interpreter's lock is no bound at this size.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO
+from urllib.parse import quote
 
+import msgspec
 import structlog
 
 from tidewheel.log.interface import Log, LogError
 from tidewheel.log.opening import open_log
+from tidewheel_services.api.main import CannotServe, listen
 from tidewheel_services.config import Settings
 from tidewheel_services.embedded_postgres import EmbeddedPostgres, PostgresUnavailable
 
@@ -53,7 +58,7 @@ class Engine:
         self._log: Log | None = None
         self._pools: set[str] = set()
         self._up = threading.Event()
-        self._settings = Settings(log=f"sqlite://{state / 'log.db'}?partitions={PARTITIONS}", instance="dev")
+        self._settings = Settings(log="memory:")
 
     @property
     def settings(self) -> Settings:
@@ -62,14 +67,11 @@ class Engine:
 
     def start(self) -> None:
         """Start everything and wait until the API answers. Raises ``CannotRun``."""
-        from tidewheel_services.api.main import CannotServe, listen
-
         self.state.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(self.state / "dev.lock")
         try:
-            # Told before anything slow is started.
-            listen("127.0.0.1", self._port).close()
-            self._start()
+            # First, since a port in use should be told before anything slow is started.
+            self._start(listen("127.0.0.1", self._port))
         except (CannotServe, PostgresUnavailable, LogError) as error:
             self.stop()
             raise CannotRun(str(error)) from error
@@ -102,19 +104,23 @@ class Engine:
             self._lock.close()
             self._lock = None
 
-    def _start(self) -> None:
-        import msgspec
+    def _start(self, listener: socket.socket) -> None:
+        with contextlib.ExitStack() as undo:
+            undo.callback(listener.close)
+            self._open()
+            undo.pop_all()
+        self._run("scheduler", self._schedule)
+        self._run("projector", self._project_events)
+        self._run("api", lambda: self._serve(listener))
+        self.serve_pools({"default"})
+        if not self._wait_up():
+            raise CannotRun(f"the engine did not come up: {self.fault or f'no answer within {READY_S:g} s'}")
 
+    def _open(self) -> None:
         dsn = self._postgres.start()
         self._settings = msgspec.structs.replace(self._settings, postgres=dsn)
         self._log = open_log(self._settings.log)
         self._log.create_topics()
-        self._run("scheduler", self._schedule)
-        self._run("projector", self._project_events)
-        self._run("api", self._serve)
-        self.serve_pools({"default"})
-        if not self._wait_up():
-            raise CannotRun(f"the engine did not come up: {self.fault or f'no answer within {READY_S:g} s'}")
 
     def _wait_up(self) -> bool:
         for _ in range(int(READY_S / 0.05)):
@@ -131,20 +137,21 @@ class Engine:
         own_shards(self._log, "dev", self._stop_last)
 
     def _project_events(self) -> None:
-        from tidewheel_services.projector.main import run_projector
+        from tidewheel_projections.projector import Projector
 
-        run_projector(self._settings, self._stop)
+        assert self._log is not None
+        Projector(self._log, self._settings.postgres, "dev").run(self._stop)
 
-    def _serve(self) -> None:
-        import msgspec
-
-        from tidewheel_services.api.main import serve
+    def _serve(self, listener: socket.socket) -> None:
+        from tidewheel_services.api.app import create_app
+        from tidewheel_services.api.main import serve_app
 
         def on_ready(url: str) -> None:
             self._settings = msgspec.structs.replace(self._settings, api=url)
             self._up.set()
 
-        serve(self._settings, "127.0.0.1", self._port, self._stop, on_ready)
+        assert self._log is not None
+        serve_app(create_app(self._log, self._settings.postgres, instance="api-dev"), listener, self._stop, on_ready)
 
     def _work(self, pools: dict[str, int]) -> None:
         from tidewheel_services.worker.main import serve

@@ -82,6 +82,23 @@ def list_attempts(
 
 
 @read.get(
+    f"{_RUN}/attempts",
+    summary="List a run's attempts",
+    responses=shapes.gives(views.Page[views.AttemptRow], "Attempts, by task and number."),
+)
+def list_run_attempts(dag: DagName, run_id: RunName, api: Api, limit: Limit = 100, after: After = None) -> Response:
+    """Every try at every task of the run: what a timeline draws."""
+
+    def query(connection: reads.Connection) -> views.Page[views.AttemptRow]:
+        page = reads.list_attempts(connection, dag, run_id, after=after, limit=limit)
+        if not page.items:
+            known_run(connection, dag, run_id)
+        return page
+
+    return answer(api.reads.read(query))
+
+
+@read.get(
     f"{_TASK}/attempts/{{attempt}}/logs",
     summary="Read an attempt's log",
     responses={

@@ -1,0 +1,168 @@
+"""The commands that need no server, as a shell and a program see them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+GOOD = "id: hello\nschedule: '0 6 * * *'\ntasks: [{id: hello, run: echo hi}]\n"
+
+
+def tidewheel(*arguments: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the program as it is installed."""
+    return subprocess.run(
+        [sys.executable, "-m", "tidewheel_services.cli", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, **(env or {})},
+    )
+
+
+def test_help_names_every_command_and_is_quick() -> None:
+    begun = time.monotonic()
+    shown = tidewheel("--help")
+    took = time.monotonic() - begun
+    assert shown.returncode == 0
+    for command in ("init", "validate", "plan", "deploy", "dev", "demo", "trigger", "show", "logs", "verify", "doctor"):
+        assert f" {command} " in shown.stdout
+    assert took < 3.0
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = "import sys, tidewheel_services.cli; print(*sorted(sys.modules))"
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    heavy = {"fastapi", "uvicorn", "httpx", "psycopg", "confluent_kafka", "cel_expr_python", "ruamel.yaml", "msgspec"}
+    assert heavy & set(modules) <= {"msgspec"}
+
+
+def test_good_files_pass(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(GOOD)
+    done = tidewheel("validate", tmp_path, "--json")
+    assert (done.returncode, json.loads(done.stdout)) == (0, [])
+
+
+def test_every_mistake_is_told_with_its_place(tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(
+        "id: hello\ntasks:\n  - id: a\n    run: echo\n    tiemout: 5m\n  - id: b\n    run: x\n    needs: [c]\n"
+    )
+    done = tidewheel("validate", file, "--json")
+    found = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert [set(mistake) for mistake in found] == [{"file", "line", "column", "code", "message"}] * len(found)
+    assert {(mistake["line"], mistake["file"]) for mistake in found} == {(5, str(file)), (8, str(file))}
+    assert "timeout" in found[0]["message"]
+
+
+def test_people_see_the_line_itself(tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text("id: hello\ntasks:\n  - id: a\n    run: '[bold]echo[/]'\n    tiemout: 5m\n")
+    done = tidewheel("validate", file)
+    assert done.returncode == 1
+    assert f"{file}:5:5: " in done.stdout
+    assert "    5 |     tiemout: 5m\n      |     ^\n" in done.stdout
+
+
+def test_a_letter_the_terminal_cannot_show_ends_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text("id: hello\ntasks:\n  - id: a\n    run: echo 🌊\n    'ключ': 1\n")
+    for encoding in ("ascii", "utf-8"):
+        done = tidewheel("validate", file, "--json", env={"PYTHONIOENCODING": encoding})
+        assert done.returncode == 1, done.stderr
+        assert "ключ" in json.loads(done.stdout)[0]["message"]
+        assert tidewheel("validate", file, env={"PYTHONIOENCODING": encoding}).returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [(b"id: \xff\n", "not_utf8"), (None, "unreadable")],
+    ids=["not text", "not there"],
+)
+def test_a_file_that_cannot_be_read_is_a_mistake_too(tmp_path: Path, content: bytes | None, code: str) -> None:
+    file = tmp_path / "a.yaml"
+    if content is not None:
+        file.write_bytes(content)
+    done = tidewheel("validate", file, "--json")
+    assert done.returncode == 1
+    assert [mistake["code"] for mistake in json.loads(done.stdout)] == [code]
+
+
+def test_two_files_with_one_id_are_told_apart(tmp_path: Path) -> None:
+    for name in ("a.yaml", "b.yaml"):
+        (tmp_path / name).write_text(GOOD)
+    (mistake,) = json.loads(tidewheel("validate", tmp_path, "--json").stdout)
+    assert mistake["file"] == str(tmp_path / "b.yaml")
+    assert str(tmp_path / "a.yaml") in mistake["message"]
+
+
+def test_plan_previews_slots_over_a_clock_change() -> None:
+    arguments = ["--cron", "30 2 * * *", "--timezone", "America/New_York", "--after", "2026-03-07T12:00:00Z"]
+    done = tidewheel("plan", *arguments, "--count", "2", "--json")
+    assert json.loads(done.stdout) == [
+        {"slot": "2026-03-08T07:00:00Z", "fires_at": "2026-03-08T07:00:00Z"},
+        {"slot": "2026-03-09T06:30:00Z", "fires_at": "2026-03-09T06:30:00Z"},
+    ]
+
+
+def test_plan_of_a_file_shows_its_jitter(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("id: hello\nschedule: {every: 1h, jitter: 10m}\ntasks: [{id: a, run: echo}]\n")
+    planned = json.loads(tidewheel("plan", file, "--after", "2026-01-01", "--count", "3", "--json").stdout)
+    assert [entry["slot"] for entry in planned] == [f"2026-01-01T0{hour}:00:00Z" for hour in range(3)]
+    assert all(entry["slot"] < entry["fires_at"] < entry["slot"].replace(":00:00Z", ":10:00Z") for entry in planned)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["plan"], 2, "either a workflow FILE or --cron"),
+        (["plan", "--cron", "61 * * * *"], 1, "minute 61"),
+        (["plan", "--cron", "* * * * *", "--timezone", "Europe/Berln"], 1, "Europe/Berlin"),
+        (["plan", "--cron", "* * * * *", "--after", "yesterday"], 2, "ISO 8601"),
+        (["plan", "/nowhere.yaml"], 1, "/nowhere.yaml"),
+        (["worker", "--pool", "default"], 2, "NAME=SLOTS"),
+        (["worker", "--pool", "default=0"], 2, "NAME=SLOTS"),
+        (["trigger", "x", "--input", "novalue"], 2, "NAME=VALUE"),
+        (["trigger", "x", "--inputs", "[1]"], 2, "JSON object"),
+        (["dev", "/nowhere"], 2, "/nowhere is no directory"),
+        (["nonsense"], 2, "No such command"),
+        (["runs", "--api", "http://127.0.0.1:9"], 2, "no API answers at http://127.0.0.1:9"),
+        (["runs", "--api", "no url"], 2, "no url"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_mistake_at_the_prompt_is_one_clear_line(arguments: list[str], code: int, said: str) -> None:
+    done = tidewheel(*arguments)
+    assert done.returncode == code
+    assert said in done.stderr + done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_schema_is_a_json_schema() -> None:
+    schema = json.loads(tidewheel("schema").stdout)
+    assert schema["$schema"].startswith("https://json-schema.org/")
+    assert "tasks" in schema["properties"]
+
+
+def test_what_init_writes_is_valid_and_never_overwrites(tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "flows"
+    assert tidewheel("init", target).returncode == 0
+    assert tidewheel("validate", target).returncode == 0
+    (target / "hello.yaml").write_text("mine")
+    again = tidewheel("init", target)
+    assert again.returncode == 1
+    assert "hello.yaml" in again.stderr
+    assert (target / "hello.yaml").read_text() == "mine"
+
+
+def test_the_examples_are_valid() -> None:
+    done = tidewheel("validate", Path(__file__).parents[2] / "examples")
+    assert done.returncode == 0, done.stdout
