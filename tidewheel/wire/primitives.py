@@ -11,9 +11,12 @@ from typing import Final, NoReturn
 
 from tidewheel.wire.faults import DecodeError
 
-#: Two groups that more follow, by their 14 bits; and the one or two that end a number, likewise.
-_OPEN: Final = tuple(bytes((low & 127 | 128, low >> 7 | 128)) for low in range(1 << 14))
-_LAST: Final = tuple(bytes((low,)) if low < 128 else bytes((low & 127 | 128, low >> 7)) for low in range(1 << 14))
+#: One group, by its 7 bits: the last of a number, and one that more follow.
+_END: Final = tuple(bytes((group,)) for group in range(128))
+_MORE: Final = tuple(bytes((group | 128,)) for group in range(128))
+#: The one or two groups that end a number, by their 14 bits; and two that more follow.
+_LAST: Final = _END + tuple(low + high for high in _END[1:] for low in _MORE)
+_OPEN: Final = tuple(low + high for high in _MORE for low in _MORE)
 #: Encoded forms of 0 … SMALL_MAX: nearly all lengths, attempts and counts.
 SMALL: Final = _LAST[::2]
 SMALL_MAX: Final = len(SMALL) - 1
