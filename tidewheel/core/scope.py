@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from tidewheel.core.assignment import ActionSpec, HttpSpec, PythonSpec, RunSpec
-from tidewheel.core.expressions import Evaluator, Scope
+from tidewheel.core.assignment import ActionSpec, HttpSpec, PythonSpec, RunSpec, Secret
+from tidewheel.core.expressions import Evaluator, ExpressionError, Scope
 from tidewheel.core.state import Dag, RunState
 from tidewheel.core.workflow import Http, Python, Run, Task
 
@@ -63,9 +63,17 @@ def render_action(task: Task, env: Mapping[str, str], scope: Scope, evaluator: E
         case Http():
             return HttpSpec(
                 method=action.method,
-                url=str(evaluator.render(action.url, scope)),
+                url=_text(action.url, scope, evaluator),
                 headers={name: evaluator.render_text(value, scope) for name, value in action.headers.items()},
                 json=evaluator.render(action.json, scope),
-                body=None if action.body is None else str(evaluator.render(action.body, scope)),
+                body=None if action.body is None else _text(action.body, scope, evaluator),
                 expect=action.expect,
             )
+
+
+def _text(value: str, scope: Scope, evaluator: Evaluator) -> str:
+    """Text where no secret may stand, which deploying has made sure of."""
+    parts = evaluator.render_text(value, scope)
+    if any(isinstance(part, Secret) for part in parts):
+        raise ExpressionError(f"{value}: secrets may stand in env and in HTTP headers only")
+    return "".join(part for part in parts if isinstance(part, str))
