@@ -15,7 +15,7 @@ from tests.tidy.sources import PACKAGES, ROOT, Source, python, report, texts
 MODULE_LINES_MAX = 600
 TEST_LINES_MAX = 1000
 MODULE_LINES_USUAL = 200
-FUNCTION_LINES_MAX = 70
+FUNCTION_LINES_MAX = 69
 #: Where a public name is a contract with people who do not read its code.
 DOCUMENTED = ("tidewheel/core/", "tidewheel/wire/", "tidewheel/log/")
 FORBIDDEN_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "common", "misc"}
