@@ -1,0 +1,131 @@
+"""``SqliteLog``: one file as a log."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tidewheel.log.interface import INPUTS, TOPICS, LogMisconfigured
+from tidewheel.log.sqlite.access import SqliteProducer, SqliteReader
+from tidewheel.log.sqlite.file import connect, create, fault_of, first_id, partitions_of
+from tidewheel.log.sqlite.hub import Hub, release_hub, share_hub
+from tidewheel.log.sqlite.owner import SqliteOwner
+
+#: Fewer than on Kafka: one process owns them all.
+DEFAULT_SQLITE_PARTITIONS = 4
+
+
+class SqliteLog:
+    """The log in the file at ``path``, which ``create_topics`` makes if it is not there."""
+
+    def __init__(self, path: Path, partitions: int | None = None) -> None:
+        self._path = path
+        self._hub: Hub | None = None
+        self._lock = threading.Lock()
+        self._query: sqlite3.Connection | None = None
+        self._opened: weakref.WeakSet[SqliteProducer | SqliteReader | SqliteOwner] = weakref.WeakSet()
+        found = partitions_of(path)
+        if found is not None and partitions not in (None, found):
+            raise LogMisconfigured(
+                f"{path} has {found} partitions, not {partitions}: leave partitions= out, or use another file"
+            )
+        self.partitions = found or partitions or DEFAULT_SQLITE_PARTITIONS
+
+    def create_topics(self) -> Sequence[str]:
+        """Make the file if there is none."""
+        if partitions_of(self._path) is not None:
+            return ()
+        create(self._path, self.partitions)
+        return TOPICS
+
+    def check_topics(self) -> None:
+        """Raise unless the file is there."""
+        if partitions_of(self._path) is None:
+            raise LogMisconfigured(f"there is no log at {self._path}: run `tidewheel topics create`, or check the path")
+
+    def producer(self) -> SqliteProducer:
+        """A new producer."""
+        producer = SqliteProducer(self._share())
+        self._opened.add(producer)
+        return producer
+
+    def reader(self, starts: Mapping[tuple[str, int], int]) -> SqliteReader:
+        """A reader of these partitions from these offsets."""
+        reader = SqliteReader(self._share(), starts)
+        self._opened.add(reader)
+        return reader
+
+    def owner(self, instance: str) -> SqliteOwner:
+        """Join the group of owners, which lives in one process at a time."""
+        owner = SqliteOwner(self._share(), instance)
+        self._opened.add(owner)
+        return owner
+
+    def end_offset(self, topic: str, partition: int) -> int:
+        """One past the last record."""
+        return self._bound("max", topic, partition, 1)
+
+    def start_offset(self, topic: str, partition: int) -> int:
+        """The offset of the oldest record kept."""
+        return self._bound("min", topic, partition, 0)
+
+    def committed(self, partition: int) -> Mapping[str, int | None]:
+        """The owners' committed input positions on this shard."""
+        hub = self._share()
+        positions: dict[str, int | None] = {}
+        for topic in INPUTS:
+            rows = self._ask("SELECT position FROM positions WHERE place = ?", hub.place(topic, partition))
+            positions[topic] = rows[0][0] if rows else None
+        return positions
+
+    def close(self) -> None:
+        """Close what was opened and not closed; the last log of the process on this file ends its thread."""
+        for opened in list(self._opened):
+            opened.close()
+        with self._lock:
+            if self._query is not None:
+                self._query.close()
+            self._query = None
+            hub, self._hub = self._hub, None
+        if hub is not None:
+            release_hub(hub)
+
+    # What only tests ask for.
+
+    def expel(self, instance: str) -> None:
+        """Treat an owner as dead."""
+        hub = self._share()
+        with hub.group_lock:
+            hub.group.expel(instance)
+        hub.wake_all()
+
+    def trim(self, topic: str, partition: int, before: int) -> None:
+        """Forget the records below this offset."""
+        hub = self._share()
+        hub.trim(hub.place(topic, partition), before)
+
+    def _share(self) -> Hub:
+        with self._lock:
+            if self._hub is None:
+                self.check_topics()
+                self._hub = share_hub(self._path, self.partitions)
+            return self._hub
+
+    def _bound(self, which: str, topic: str, partition: int, beyond: int) -> int:
+        place = self._share().place(topic, partition)
+        base = first_id(place)
+        rows = self._ask(f"SELECT {which}(id) FROM records WHERE id >= ? AND id < ?", base, first_id(place + 1))
+        found: int | None = rows[0][0]
+        return 0 if found is None else found - base + beyond
+
+    def _ask(self, question: str, *values: int) -> list[tuple[int]]:
+        with self._lock:
+            if self._query is None:
+                self._query = connect(self._path)
+            try:
+                return self._query.execute(question, values).fetchall()
+            except sqlite3.Error as error:
+                raise fault_of(self._path, "reading it", error) from error
