@@ -5,7 +5,9 @@ A renewal that went well is not answered; ``WorkerUnknown`` answers one that did
 
 from __future__ import annotations
 
-from tidewheel.core.commands import JoinPool, RenewWorker
+import math
+
+from tidewheel.core.commands import JoinPool, LeavePool, RenewWorker
 
 #: Without a welcome by then, join again; doubled each time up to the maximum.
 JOIN_AGAIN_S = 5.0
@@ -27,8 +29,16 @@ class Membership:
         self._join_again_s = JOIN_AGAIN_S
         self._term_s = 0.0
 
-    def command(self, now: float) -> JoinPool | RenewWorker:
+    def command(self, now: float) -> JoinPool | RenewWorker | LeavePool:
         """What is due now."""
+        if self.slots < 1:
+            self.due = math.inf
+            return LeavePool(
+                actor=f"worker:{self._worker}",
+                pool=self.pool,
+                worker=self._worker,
+                reason="all its slots are held by functions that ignore their end",
+            )
         if self.welcome:
             self.due = now + self._term_s / RENEWALS_PER_TERM
             return RenewWorker(

@@ -22,7 +22,7 @@ from tidewheel.core.commands import (
     ReportStarted,
     ReportSuccess,
 )
-from tidewheel.log.interface import COMMANDS, LOGS, Append, LogError, Producer
+from tidewheel.log.interface import COMMANDS, LOGS, Append, LogError, LogUnavailable, Producer
 from tidewheel.wire import codec
 from tidewheel.wire.messages import LogChunk
 from tidewheel.worker.attempt import Attempt
@@ -108,7 +108,12 @@ class Outbox:
                 # One bad message must not stop all others; its lease runs out and the attempt is repeated.
                 _log.error("a message could not be encoded", message=type(message).__name__, error=str(error))
                 continue
-            if not self._send(record):
+            try:
+                sent = self._send(record)
+            except LogError as error:
+                _log.error("the log refused a message", message=type(message).__name__, error=str(error))
+                continue
+            if not sent:
                 _log.error("the log is away; a message was given up at shutdown", message=type(message).__name__)
 
     def _send(self, record: Append) -> bool:
@@ -117,7 +122,7 @@ class Outbox:
             try:
                 self._producer.send(record)
                 return True
-            except LogError as error:
+            except LogUnavailable as error:
                 if self._give_up_at is not None and time.monotonic() > self._give_up_at:
                     return False
                 _log.warning("the log takes no reports; trying again", error=str(error), retry_s=pause_s)

@@ -165,34 +165,42 @@ class Watch:
     def _beat(self, attempt: Attempt, now: float) -> float:
         """Send the beat that is due, if one is; gives when the next one is."""
         lease = attempt.lease
-        dag, run_id, task, number = attempt.key
         if not attempt.start_reported:
             attempt.start_reported = True
-            started = ReportStarted(
-                actor=self._actor,
-                dag=dag,
-                run_id=run_id,
-                task=task,
-                attempt=number,
-                worker=self._worker,
-                started_at=attempt.started_at,
-                beat=attempt.make_beat(now),
-            )
-            self._outbox.put_beat(attempt, started)
-            return lease.beat_due
-        show_at = lease.last_beat + PROGRESS_S if attempt.progress is not None else math.inf
-        if now >= min(lease.beat_due, show_at):
-            progress, attempt.progress = attempt.progress, None
-            beat = ReportHeartbeat(
-                actor=self._actor,
-                dag=dag,
-                run_id=run_id,
-                task=task,
-                attempt=number,
-                worker=self._worker,
-                beat=attempt.make_beat(now),
-                progress=progress,
-            )
-            self._outbox.put_beat(attempt, beat)
-            return lease.beat_due
-        return min(lease.beat_due, show_at)
+            self._report_started(attempt, now)
+        elif now >= min(lease.beat_due, self._show_at(attempt)):
+            self._report_heartbeat(attempt, now)
+        return min(lease.beat_due, self._show_at(attempt))
+
+    def _show_at(self, attempt: Attempt) -> float:
+        """When progress may be shown."""
+        return math.inf if attempt.progress is None else attempt.lease.last_beat + PROGRESS_S
+
+    def _report_started(self, attempt: Attempt, now: float) -> None:
+        dag, run_id, task, number = attempt.key
+        started = ReportStarted(
+            actor=self._actor,
+            dag=dag,
+            run_id=run_id,
+            task=task,
+            attempt=number,
+            worker=self._worker,
+            started_at=attempt.started_at,
+            beat=attempt.make_beat(now),
+        )
+        self._outbox.put_beat(attempt, started)
+
+    def _report_heartbeat(self, attempt: Attempt, now: float) -> None:
+        dag, run_id, task, number = attempt.key
+        progress, attempt.progress = attempt.progress, None
+        beat = ReportHeartbeat(
+            actor=self._actor,
+            dag=dag,
+            run_id=run_id,
+            task=task,
+            attempt=number,
+            worker=self._worker,
+            beat=attempt.make_beat(now),
+            progress=progress,
+        )
+        self._outbox.put_beat(attempt, beat)

@@ -74,8 +74,12 @@ class Surroundings:
 
     def restore(self) -> None:
         """Put everything back."""
-        for number, kept in enumerate(self._stdio):
-            os.dup2(kept, number, inheritable=True)
+        try:
+            for number, kept in enumerate(self._stdio):
+                os.dup2(kept, number, inheritable=True)
+        except OSError:
+            # User code closed them.
+            os._exit(CHANNEL_GONE)
         self._streams = [_text(n, "rww"[n]) if stream.closed else stream for n, stream in enumerate(self._streams)]
         sys.stdin, sys.stdout, sys.stderr = self._streams
         if os.environ != self._environment:
