@@ -1,1 +1,1 @@
-"""."""
+"""The processes: thin; they wire settings, log and library together."""

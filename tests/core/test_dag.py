@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 from scenes import NOW, RULES, created, definition, deployed, in_run, started, task, workflow
 
@@ -59,6 +60,18 @@ def test_a_changed_schedule_loses_no_slot_that_was_due_and_invents_none() -> Non
     outcome = nobody().when(deploy(one), at=NOW).when(deploy(two, "v2"), at=late)
     outcome.then(e.RunCreated, e.DagDeployed, e.RunStarted, e.TaskQueued)
     assert outcome.decision.state.cursor == late
+
+
+@pytest.mark.parametrize("schedule", [None, Schedule(every_ms=MINUTE)])
+def test_slots_that_a_replaced_schedule_still_owes_are_recorded_as_skipped(schedule: Schedule | None) -> None:
+    one = workflow(task("a"), schedule=Schedule(cron=("* * * * *",), catchup="all"))
+    scene = given(Dag(dag="d"), deployed(one, cursor=NOW), rules=RULES)
+    outcome = scene.when(deploy(workflow(task("a"), schedule=schedule), "v2"), at=NOW + 1_000 * MINUTE)
+    events = outcome.decision.events
+    created = [event for event in events if isinstance(event, e.RunCreated)]
+    (skipped,) = [event for event in events if isinstance(event, e.SlotsSkipped)]
+    assert len(created) + skipped.count == 1_000
+    assert (skipped.first, skipped.last) == (NOW + (len(created) + 1) * MINUTE, NOW + 1_000 * MINUTE)
 
 
 def test_a_run_of_an_old_version_keeps_its_definition_until_it_ends() -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 from scenes import NOW, RULES, created, deployed, in_run, leased, queued, started, succeeded, task, workflow
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
+from tidewheel.core.fold import run
 from tidewheel.core.mail import StopAttempt
-from tidewheel.core.state import REMEMBERED_RUNS, Dag
+from tidewheel.core.state import Dag
 from tidewheel.core.workflow import Concurrency, Input
 from tidewheel.testing.playbook import Given, given
 
@@ -45,10 +47,11 @@ def test_the_same_id_after_the_run_ended_is_still_that_run() -> None:
     assert not answer.created
 
 
-def test_memory_of_finished_runs_is_bounded() -> None:
+def test_memory_of_finished_runs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     of = workflow(task("a"))
+    monkeypatch.setattr(run, "REMEMBERED_RUNS", 100)
     state = dag(of).state
-    for number in range(REMEMBERED_RUNS + 10):
+    for number in range(110):
         run_id = f"r{number}"
         ended = [
             created(run_id),
@@ -59,7 +62,7 @@ def test_memory_of_finished_runs_is_bounded() -> None:
             e.RunSucceeded(dag="d", run_id=run_id, at=NOW),
         ]
         state = given(state, *ended, rules=RULES).state
-    assert len(state.finished) == REMEMBERED_RUNS == len(state.finished_order)
+    assert len(state.finished) == 100 == len(state.finished_order)
     assert "r9" not in state.finished
     assert "r10" in state.finished
     assert not state.runs
@@ -133,5 +136,11 @@ def test_cancelling_what_ended_or_never_was_is_refused() -> None:
     scene = in_run(
         workflow(task("a")), queued("a"), leased("a"), succeeded("a"), e.RunSucceeded(dag="d", run_id="r", at=NOW)
     )
-    scene.when(c.CancelRun(dag="d", run_id="r"), at=NOW).then().rejected("has ended already")
+    scene.when(c.CancelRun(dag="d", run_id="r"), at=NOW).then().rejected("it has ended")
     scene.when(c.CancelRun(dag="d", run_id="q"), at=NOW).then().rejected("no live run q")
+
+
+def test_ids_and_dates_of_the_schedule_are_its_own() -> None:
+    scene = dag(workflow(task("a")))
+    scene.when(start("scheduled__2026-01-01T00:00:00Z"), at=NOW).then().rejected("the schedule's own")
+    scene.when(start(logical_date=NOW), at=NOW).then().rejected("belongs to the runs of the schedule")

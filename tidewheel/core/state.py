@@ -22,7 +22,7 @@ from tidewheel.core.transitions import LIVE, RunPhase, TaskPhase
 
 #: How many finished run ids a DAG remembers, oldest dropped first, so that a repeated request finds its run.
 #: Scheduled runs need no memory: the cursor has passed their slot.
-REMEMBERED_RUNS = 1_000
+REMEMBERED_RUNS = 10_000
 
 
 class TaskState(msgspec.Struct, frozen=True):

@@ -31,6 +31,7 @@ log = structlog.get_logger()
 #: Dead letters keep the record whole up to this size; longer ones are cut, so that a dead letter always fits into a
 #: record.
 _DEAD_VALUE_BYTES_MAX = 900_000
+_DEAD_KEY_BYTES_MAX = 10_000
 
 
 def mail_append(message: AnyMail, partitions: int) -> Append:
@@ -170,7 +171,7 @@ class Work:
             topic=record.topic,
             partition=record.partition,
             offset=record.offset,
-            key=record.key,
+            key=None if record.key is None else record.key[:_DEAD_KEY_BYTES_MAX],
             value=None if record.value is None else record.value[:_DEAD_VALUE_BYTES_MAX],
             code=code,
             reason=reason[:10_000],

@@ -6,10 +6,10 @@ import msgspec
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
-from tidewheel.core.calendar import due, previous_slot
+from tidewheel.core.calendar import count_slots, due, fires_at, latest_slot, next_slot, previous_slot
 from tidewheel.core.decide.decision import Decision
 from tidewheel.core.decide.flow import start_runs
-from tidewheel.core.decide.run import create_run
+from tidewheel.core.decide.run import SCHEDULED, create_run
 from tidewheel.core.graph import Definition, define
 from tidewheel.core.scope import rfc3339
 from tidewheel.core.state import Dag
@@ -34,6 +34,8 @@ def decide_deploy_dag(d: Decision[Dag], command: c.DeployDag) -> None:
     resumed = before.removed
     if schedule_before is not None and not before.removed and not before.paused:
         _create_owed(d, resumed=False)  # what the old schedule owes by now is owed still
+        if definition.workflow.schedule is None or not _same_slots(definition.workflow.schedule, schedule_before):
+            _skip_rest(d, schedule_before)
     d.record(
         e.DagDeployed(
             dag=command.dag,
@@ -59,6 +61,18 @@ def _cursor(d: Decision[Dag], schedule: Schedule | None, before: Schedule | None
     if before is not None and d.state.cursor is not None and _same_slots(schedule, before):
         return d.state.cursor
     return d.now
+
+
+def _skip_rest(d: Decision[Dag], schedule: Schedule) -> None:
+    """Record what a schedule that goes away still owes beyond the backlog: a slot is never dropped in silence."""
+    if d.state.cursor is None:
+        return
+    due_by = d.now - fires_at(schedule, d.state.dag, 0)  # the jitter, which is the same for every slot
+    last = latest_slot(schedule, d.state.cursor, due_by)
+    if last is not None:
+        first, count = next_slot(schedule, d.state.cursor), count_slots(schedule, d.state.cursor, last)
+        reason = "the schedule was replaced while these slots waited"
+        d.record(e.SlotsSkipped(dag=d.state.dag, at=d.now, first=first, last=last, count=count, reason=reason))
 
 
 def _same_slots(one: Schedule, other: Schedule) -> bool:
@@ -123,7 +137,7 @@ def _create_owed(d: Decision[Dag], *, resumed: bool) -> None:
 
 
 def _create_scheduled(d: Decision[Dag], definition: Definition, schedule: Schedule, slot: int) -> None:
-    run_id = f"scheduled__{rfc3339(slot)}"
+    run_id = f"{SCHEDULED}{rfc3339(slot)}"
     mistakes = create_run(
         d,
         run_id=run_id,

@@ -19,6 +19,8 @@ from tidewheel.core.transitions import TASK_ENDED
 
 #: Inputs travel in events up to this size, in bytes of JSON text.
 INPUTS_BYTES_MAX = 65_536
+#: How the ids of scheduled runs begin; the slot follows.
+SCHEDULED = "scheduled__"
 
 
 def decide_start_run(d: Decision[Dag], command: c.StartRun) -> None:
@@ -27,8 +29,14 @@ def decide_start_run(d: Decision[Dag], command: c.StartRun) -> None:
         d.refuse("not_found", f"no DAG '{command.dag}' is deployed")
         return
     run_id = command.run_id or f"{command.kind}__{rfc3339(d.now)}__{d.state.seq + 1}"
-    if run_id in d.state.runs or run_id in d.state.finished or _is_past_slot(d.state, run_id):
+    if run_id in d.state.runs or run_id in d.state.finished:
         d.accept(f"run {run_id} exists already", run_id=run_id, created=False)
+        return
+    if run_id.startswith(SCHEDULED):
+        d.refuse("invalid", f"run ids that begin with '{SCHEDULED}' are the schedule's own; choose another")
+        return
+    if command.logical_date is not None:
+        d.refuse("invalid", "a logical date belongs to the runs of the schedule; pass what the run is for as an input")
         return
     if d.state.removed:
         d.refuse("conflict", f"DAG '{command.dag}' was removed; deploy it again to run it")
@@ -42,8 +50,8 @@ def decide_start_run(d: Decision[Dag], command: c.StartRun) -> None:
         run_id=run_id,
         kind=command.kind,
         actor=command.actor,
-        logical_date=command.logical_date,
-        interval=(command.logical_date, command.logical_date),
+        logical_date=None,
+        interval=(None, None),
         given=given,
     )
     if mistakes:
@@ -54,12 +62,10 @@ def decide_start_run(d: Decision[Dag], command: c.StartRun) -> None:
 
 
 def _is_past_slot(state: Dag, run_id: str) -> bool:
-    """Whether the id is that of a scheduled run of a slot the cursor has passed: those are not remembered one by
-    one."""
-    prefix = "scheduled__"
-    if not run_id.startswith(prefix) or state.cursor is None:
+    """Whether the id is that of a slot the cursor has passed: scheduled runs are not remembered one by one."""
+    if not run_id.startswith(SCHEDULED) or state.cursor is None:
         return False
-    return run_id[len(prefix) :] <= (rfc3339(state.cursor) or "")
+    return run_id[len(SCHEDULED) :] <= (rfc3339(state.cursor) or "")
 
 
 def _parsed(inputs: str) -> tuple[dict[str, Any], str]:
@@ -119,7 +125,7 @@ def decide_cancel_run(d: Decision[Dag], command: c.CancelRun) -> None:
     run = d.state.runs.get(command.run_id)
     if run is None:
         if command.run_id in d.state.finished or _is_past_slot(d.state, command.run_id):
-            d.refuse("conflict", f"run {command.run_id} has ended already")
+            d.refuse("conflict", f"run {command.run_id} is not live: it has ended, or its slot was skipped")
         else:
             d.refuse("not_found", f"DAG '{command.dag}' has no live run {command.run_id}")
         return
