@@ -23,6 +23,7 @@ id: orders
 description: Loads orders.
 owner: data-platform
 tags: [orders, tier1]
+schedule: {cron: "0 6 * * *", timezone: Europe/Berlin}
 inputs:
   day: {type: date, default: "2026-01-31"}
 tasks:

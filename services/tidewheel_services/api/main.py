@@ -1,4 +1,4 @@
-"""The API process: opens the log, takes its port, serves until it is told to stop."""
+"""Serving the API: takes a port, or says why not; serves until told to stop, and ends what is open."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import errno
 import ipaddress
-import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -15,11 +14,10 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 
-from tidewheel_services.api.app import create_app
-from tidewheel_services.config import DEFAULT_API_PORT, Settings
-
 #: How long open streams and requests may go on after a stop.
 GRACE_S = 3
+#: How much of that a write goes on waiting for its answer; then it is told that nobody waits any more.
+ANSWER_S = 2
 #: How late a stop is noticed.
 STOP_LOOK_S = 0.2
 _BACKLOG = 512
@@ -39,7 +37,8 @@ def listen(host: str, port: int, *, token: str = "") -> socket.socket:
             "Set TIDEWHEEL_TOKEN to a long random text, or listen on 127.0.0.1"
         )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # With the protocol named: asyncio turns Nagle's algorithm off only then, which else costs 40 ms an answer.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
@@ -50,37 +49,13 @@ def listen(host: str, port: int, *, token: str = "") -> socket.socket:
     return listener
 
 
-def serve(
-    settings: Settings,
-    host: str = "127.0.0.1",
-    port: int = DEFAULT_API_PORT,
-    stop: threading.Event | None = None,
-    on_ready: Callable[[str], None] | None = None,
-) -> None:
-    """Serve until ``stop`` is set, or a signal comes if this is the main thread. ``on_ready`` is told the base URL.
-
-    Port 0 takes a free one. Raises ``CannotServe``, and ``LogError`` if the log's address makes no sense.
-    """
-    # Only here: who brings a log of their own needs no driver of ours.
-    from tidewheel.log.opening import open_log
-
-    listener = listen(host, port, token=settings.token)
-    log = open_log(settings.log)
-    try:
-        app = create_app(log, settings.postgres, token=settings.token, instance=f"api-{settings.instance or 'local'}")
-        serve_app(app, listener, stop, on_ready)
-    finally:
-        listener.close()
-        log.close()
-
-
 def serve_app(
     app: FastAPI,
     listener: socket.socket,
-    stop: threading.Event | None = None,
+    stop: threading.Event,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve ``app`` on ``listener``, which it closes; as ``serve`` otherwise. For who runs more in the same process."""
+    """Serve ``app`` on ``listener``, which it closes, until ``stop`` is set. ``on_ready`` is told the base URL."""
     config = uvicorn.Config(
         app,
         loop="asyncio",
@@ -97,7 +72,7 @@ def serve_app(
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, leaving signals to us: it would raise them again at the end and so skip our own closing."""
+    """uvicorn's server, leaving signals to its caller: it would raise them again at its end, and skip all closing."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -109,14 +84,9 @@ async def _serve(
     server: uvicorn.Server,
     app: FastAPI,
     listener: socket.socket,
-    stop: threading.Event | None,
+    stop: threading.Event,
     on_ready: Callable[[str], None] | None,
 ) -> None:
-    if stop is None:
-        stop = threading.Event()
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                asyncio.get_running_loop().add_signal_handler(number, stop.set)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     while not server.started and not serving.done():
         await asyncio.sleep(0.01)
@@ -130,6 +100,8 @@ async def _serve(
     # Streams first: the server waits for what is open.
     app.state.services.stopping.set()
     server.should_exit = True
+    if not serving.done() and not (await asyncio.wait([serving], timeout=ANSWER_S))[0]:
+        app.state.services.requests.abandon()
     await serving
 
 

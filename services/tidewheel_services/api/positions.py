@@ -60,6 +60,8 @@ async def wait(api: Services, positions: Iterable[Position]) -> None:
     for topic, partition, shard_seq in positions:
         pause = LOOK_S[0]
         while (seen := await run_in_threadpool(_seen, api, topic, partition)) < shard_seq:
+            if api.stopping.is_set():
+                raise Problem("stopping", "this API process is stopping; ask again", retry_after_s=1)
             if time.monotonic() > deadline:
                 stopped = await run_in_threadpool(_stopped, api, topic, partition)
                 detail = (

@@ -71,17 +71,22 @@ class Requests:
         """Begin to read mail; a log that is away is waited for."""
         self._thread.start()
 
-    def close(self) -> None:
+    def abandon(self) -> None:
         """Stop reading; whoever still waits is told ``Stopping``."""
         self._stop.set()
+        with self._lock:
+            waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            if future.set_running_or_notify_cancel():
+                future.set_exception(Stopping())
+
+    def close(self) -> None:
+        """Stop, and let everything go."""
+        self.abandon()
         if self._thread.is_alive():
             self._thread.join(READ_S + 5.0)
         with self._lock:
-            waiting, self._waiting = self._waiting, {}
             producer, self._producer = self._producer, None
-        for future in waiting.values():
-            if not future.done():
-                future.set_exception(Stopping())
         self._senders.shutdown(wait=False)
         if producer is not None:
             producer.close()

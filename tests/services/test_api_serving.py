@@ -1,0 +1,153 @@
+"""The API as a process: its port, how it starts and ends, what it costs when nobody asks."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tidewheel.log.interface import Log
+from tidewheel.log.memory import MemoryLog
+from tidewheel_services.api.app import create_app
+from tidewheel_services.api.main import CannotServe, listen, serve_app
+
+COMMAND = [sys.executable, "-m", "tidewheel_services.cli", "api", "--log", "memory:"]
+NO_POSTGRES = ["--postgres", "postgresql://nobody@127.0.0.1:1/nothing"]
+SOURCES = os.pathsep.join(str(Path(__file__).parents[2] / root) for root in ("", "services", "projections"))
+
+
+def start(*arguments: str, token: str = "") -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": SOURCES, "TIDEWHEEL_TOKEN": token, "NO_COLOR": "1"}
+    return subprocess.Popen(
+        [*COMMAND, *NO_POSTGRES, *arguments], env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[tuple[subprocess.Popen[str], str, float]]:
+    """A process, its base URL, and how long it took to answer."""
+    begun = time.monotonic()
+    running = start("--port", "0")
+    assert running.stderr is not None
+    url = ""
+    for line in running.stderr:
+        if found := re.search(r"http://127\.0\.0\.1:\d+", line):
+            url = found.group()
+            break
+    assert url, "it never said where it listens"
+    assert httpx.get(f"{url}/health").status_code == 200
+    yield running, url, time.monotonic() - begun
+    running.kill()
+    running.wait()
+
+
+def test_it_starts_in_under_three_seconds(process: tuple[subprocess.Popen[str], str, float]) -> None:
+    assert process[2] < 3.0
+
+
+def test_idle_it_uses_less_than_three_percent_of_a_core(process: tuple[subprocess.Popen[str], str, float]) -> None:
+    def cpu_s() -> float:
+        fields = Path(f"/proc/{process[0].pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    before = cpu_s()
+    time.sleep(2)
+    assert cpu_s() - before < 0.06
+
+
+def test_an_answer_does_not_wait_for_nagle(process: tuple[subprocess.Popen[str], str, float]) -> None:
+    """A delayed acknowledgement costs 40 ms."""
+    with httpx.Client(base_url=process[1]) as client:
+        took = []
+        for _ in range(30):
+            begun = time.monotonic()
+            client.get("/health")
+            took.append(time.monotonic() - begun)
+    assert statistics.median(took) < 0.025
+
+
+def test_it_ends_on_a_signal_cleanly() -> None:
+    running = start("--port", "0")
+    assert running.stderr is not None
+    for line in running.stderr:
+        if "http://" in line:
+            break
+    running.send_signal(signal.SIGTERM)
+    begun = time.monotonic()
+    assert running.wait(10) == 0
+    assert time.monotonic() - begun < 5
+
+
+def test_a_port_in_use_is_told_with_what_to_do() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        running = start("--port", str(port))
+        _, told = running.communicate(timeout=20)
+        assert running.returncode not in (0, None)
+        assert f"port {port} on 127.0.0.1 is in use" in " ".join(told.split())
+        assert "--port" in told
+        assert "Traceback" not in told
+
+
+def test_c126_another_address_without_a_token_is_refused() -> None:
+    running = start("--port", "0", "--host", "0.0.0.0")
+    _, told = running.communicate(timeout=20)
+    assert running.returncode not in (0, None)
+    assert "TIDEWHEEL_TOKEN" in told
+    assert "Traceback" not in told
+
+
+def test_a_host_that_is_not_ours_is_told() -> None:
+    with pytest.raises(CannotServe, match=r"192\.0\.2\.1"):
+        listen("192.0.2.1", 0, token="x")
+    with pytest.raises(CannotServe, match="70000"):
+        listen("127.0.0.1", 70_000)
+
+
+@pytest.fixture
+def serving() -> Iterator[Callable[[Log], tuple[httpx.Client, threading.Event, threading.Thread]]]:
+    """Serves an API that the test stops itself."""
+    made: list[tuple[threading.Event, threading.Thread]] = []
+
+    def serve(log: Log) -> tuple[httpx.Client, threading.Event, threading.Thread]:
+        listener = listen("127.0.0.1", 0)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        app = create_app(log, "postgresql://nobody@127.0.0.1:1/nothing", answer_s=20)
+        stop, ready = threading.Event(), threading.Event()
+        thread = threading.Thread(target=serve_app, args=(app, listener, stop, lambda _: ready.set()))
+        thread.start()
+        made.append((stop, thread))
+        assert ready.wait(10)
+        return httpx.Client(base_url=url, timeout=30), stop, thread
+
+    yield serve
+    for stop, thread in made:
+        stop.set()
+        thread.join(10)
+
+
+def test_who_waits_for_an_answer_when_it_stops_is_told_soon(serving) -> None:
+    client, stop, thread = serving(MemoryLog())
+    answers: list[httpx.Response] = []
+    waiting = threading.Thread(target=lambda: answers.append(client.post("/api/v1/dags/hello/pause")))
+    waiting.start()
+    time.sleep(0.5)
+    begun = time.monotonic()
+    stop.set()
+    waiting.join(10)
+    thread.join(10)
+    assert time.monotonic() - begun < 5
+    assert answers[0].status_code == 503
+    assert answers[0].headers["content-type"] == "application/problem+json"
+    assert "may still be carried out" in answers[0].json()["detail"]
