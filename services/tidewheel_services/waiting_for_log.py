@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import structlog
 
@@ -29,6 +30,20 @@ def open_when_there(url: str, stop: threading.Event) -> Log | None:
             stop.wait(pause)
             pause = min(pause * 2, RETRY_S[1])
     return None
+
+
+def keep_on(body: Callable[[], None], stop: threading.Event) -> None:
+    """Run ``body`` until it returns; where it cannot begin because the log is away, begin again."""
+    pause = RETRY_S[0]
+    while not stop.is_set():
+        try:
+            body()
+        except LogUnavailable as error:
+            _log.warning("the log is not available; trying again", why=str(error), again_in_s=pause)
+            stop.wait(pause)
+            pause = min(pause * 2, RETRY_S[1])
+        else:
+            return
 
 
 def _opened(url: str) -> Log:

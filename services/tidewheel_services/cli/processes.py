@@ -46,7 +46,7 @@ def worker(
 ) -> None:
     """Run a worker: it takes tasks from its pools, runs them, and reports."""
     from tidewheel_services.process_log import log_to_stderr
-    from tidewheel_services.waiting_for_log import open_when_there
+    from tidewheel_services.waiting_for_log import keep_on, open_when_there
     from tidewheel_services.worker.main import serve
 
     served = pool_slots(pools)
@@ -59,7 +59,12 @@ def worker(
     if opened is None:
         return
     try:
-        serve(opened, served, project.resolve(), stop_event=stop, name=surroundings.instance or None, drain_s=drain)
+        keep_on(
+            lambda: serve(
+                opened, served, project.resolve(), stop_event=stop, name=surroundings.instance or None, drain_s=drain
+            ),
+            stop,
+        )
     finally:
         opened.close()
 

@@ -12,12 +12,13 @@ import time
 
 import structlog
 
+from tidewheel.core.rules import Rules
 from tidewheel.definition.expressions import CelEvaluator
-from tidewheel.log.interface import Log, LogUnavailable
+from tidewheel.log.interface import Log
 from tidewheel.runtime.scheduler import Scheduler, wall_clock_ms
 from tidewheel_services.config import Settings
 from tidewheel_services.instance import hold_name
-from tidewheel_services.waiting_for_log import RETRY_S, open_when_there
+from tidewheel_services.waiting_for_log import keep_on, open_when_there
 
 #: Longer than any healthy turn, a recovery of a long journal and a blocked commit included.
 PULSE_S_MAX = 120.0
@@ -59,23 +60,23 @@ def run_scheduler(settings: Settings, stop: threading.Event, *, fallback_name: s
             log.close()
 
 
-def own_shards(log: Log, name: str, stop: threading.Event) -> None:
-    """The same over an open log, without a name to hold. Raises ``JournalBroken``."""
+def own_shards(log: Log, name: str, stop: threading.Event, *, lease_ms: int | None = None) -> None:
+    """The same over an open log, with no name held; ``lease_ms`` instead of the usual. Raises ``JournalBroken``."""
     pulse = Pulse()
     threading.Thread(target=_watch, args=(pulse, stop), name="watchdog", daemon=True).start()
-    pause = RETRY_S[0]
-    while not stop.is_set():
-        try:
-            scheduler = Scheduler(log, name, CelEvaluator(), clock=pulse)
-        except LogUnavailable as error:
-            pulse()
-            _log.warning("the log is not available; trying again", why=str(error), in_s=pause)
-            stop.wait(pause)
-            pause = min(pause * 2, RETRY_S[1])
-            continue
+
+    evaluator = CelEvaluator()
+    rules = None
+    if lease_ms is not None:
+        rules = Rules(evaluator=evaluator, lease_ms=lease_ms, worker_term_ms=2 * lease_ms)
+
+    def own() -> None:
+        pulse()
+        scheduler = Scheduler(log, name, evaluator, clock=pulse, rules=rules)
         _log.info("scheduler is up", instance=name)
         scheduler.run(stop)
-        return
+
+    keep_on(own, stop)
 
 
 def _watch(pulse: Pulse, stop: threading.Event) -> None:

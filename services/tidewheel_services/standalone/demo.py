@@ -6,6 +6,7 @@ service is a process, and one run is asked for three times by the same record on
 
 from __future__ import annotations
 
+import logging
 import shutil
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 from tidewheel_services.cli.client import Client
 from tidewheel_services.cli.output import console, write
 from tidewheel_services.cli.runs import details, show_details, wait_for
+from tidewheel_services.process_log import log_to_stderr
 from tidewheel_services.standalone.engine import Engine
 
 DAG = "seattle_weather"
@@ -28,6 +30,7 @@ class DemoFailed(Exception):
 
 def run_demo(log: str, directory: Path) -> None:
     """Run it, show it, check it. Raises ``DemoFailed`` or ``CannotRun``."""
+    log_to_stderr(logging.ERROR)
     directory.mkdir(parents=True, exist_ok=True)
     project = examples()
     results = directory / "results"
@@ -75,7 +78,8 @@ def verified(log_url: str) -> str:
 def _demo_here(project: Path, directory: Path, results: Path) -> None:
     state = directory / "state"
     # What an earlier version of the program wrote there must not matter.
-    _remove_state(state)
+    remove_postgres(state / "postgres")
+    shutil.rmtree(state, ignore_errors=True)
     begun = time.monotonic()
     engine = Engine(state, project, port=0, slots=_SLOTS, throwaway=True)
     engine.start()
@@ -128,9 +132,9 @@ def _check(shown: dict[str, Any], kind: str, output: dict[str, str]) -> None:
         raise DemoFailed(f"run {run['run_id']}: no result file {', '.join(missing)}")
 
 
-def _remove_state(state: Path) -> None:
-    """Remove an earlier demo's state, the data that its Postgres keeps elsewhere included."""
-    postgres = state / "postgres"
-    if postgres.is_symlink():
-        shutil.rmtree(postgres.resolve(), ignore_errors=True)
-    shutil.rmtree(state, ignore_errors=True)
+def remove_postgres(directory: Path) -> None:
+    """Remove an embedded server's data, those that it keeps elsewhere included: they come again from the journal."""
+    if directory.is_symlink():
+        shutil.rmtree(directory.resolve(), ignore_errors=True)
+        directory.unlink()
+    shutil.rmtree(directory, ignore_errors=True)

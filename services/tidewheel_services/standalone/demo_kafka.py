@@ -32,8 +32,10 @@ def demo_on_kafka(project: Path, directory: Path, results: Path) -> None:
     """Run it. Raises ``DemoFailed`` or ``CannotRun``."""
     with contextlib.ExitStack() as stack:
         log = stack.enter_context(_kafka())
+        # An earlier demo's read model followed another broker.
+        demo.remove_postgres(directory / "postgres")
         try:
-            postgres = stack.enter_context(EmbeddedPostgres(directory / "postgres-kafka", throwaway=True))
+            postgres = stack.enter_context(EmbeddedPostgres(directory / "postgres", throwaway=True))
         except PostgresUnavailable as error:
             raise CannotRun(str(error)) from error
         port = _free_port()
@@ -54,10 +56,19 @@ def demo_on_kafka(project: Path, directory: Path, results: Path) -> None:
             "projector": ["projector"],
             "api": ["api", "--port", str(port)],
         }
-        for name, arguments in processes.items():
-            stack.enter_context(_process(name, arguments, environment, output))
+        running = {
+            name: stack.enter_context(_process(name, arguments, environment, output))
+            for name, arguments in processes.items()
+        }
         write(f"processes up: {', '.join(processes)}; log {log}, API {settings.api}; what they say is in {output}")
-        _run(settings, project, results)
+        try:
+            _run(settings, project, results)
+        except (CliError, demo.DemoFailed) as error:
+            ended = [name for name, process in running.items() if process.poll() is not None]
+            if not ended:
+                raise
+            what = f"{', '.join(ended)} ended by itself (see {output}): {error}"
+            raise demo.DemoFailed(what) from error
 
 
 def _run(settings: Settings, project: Path, results: Path) -> None:
@@ -114,13 +125,15 @@ def _kafka() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _process(name: str, arguments: list[str], environment: Mapping[str, str], output: Path) -> Iterator[None]:
+def _process(
+    name: str, arguments: list[str], environment: Mapping[str, str], output: Path
+) -> Iterator[subprocess.Popen[bytes]]:
     """A process of Tidewheel, ended in order at the end; its output goes to a file."""
     with (output / f"{name}.log").open("wb") as file:
         command = [sys.executable, "-m", "tidewheel_services.cli", *arguments]
         process = subprocess.Popen(command, env=dict(environment), stdout=file, stderr=file, start_new_session=True)
     try:
-        yield
+        yield process
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGTERM)

@@ -35,7 +35,7 @@ def run_dev(directory: Path, *, port: int, slots: int, verbose: bool, stop: thre
             deployer = Deployer(directory, client, state / "deployed.json", engine.serve_pools)
             _tell(terminal, deployer.look())
             terminal.print(
-                f"[bold green]up[/]: {deployer.dags} DAGs; API at {engine.settings.api} (see /docs); "
+                f"[bold green]up[/]: {deployer.dags} DAG{'' if deployer.dags == 1 else 's'}; API at {engine.settings.api} (see /docs); "
                 f"state in {escape(str(state))}\nCtrl-C ends it; the next start goes on from here"
             )
             _hint(terminal, engine.settings.api)

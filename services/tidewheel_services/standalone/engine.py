@@ -28,6 +28,9 @@ from tidewheel_services.embedded_postgres import EmbeddedPostgres, PostgresUnava
 
 #: Few enough to fold at once, enough that DAGs lie apart as they do on Kafka.
 PARTITIONS = 4
+NAME = "dev"
+#: Shorter than on a cluster: no network is in between, and what was killed should run again soon.
+LEASE_MS = 10_000
 READY_S = 30.0
 STOP_S = 20.0
 #: What a stop leaves running tasks; after it they are handed back, and run again at the next start.
@@ -57,8 +60,9 @@ class Engine:
         self._lock: IO[str] | None = None
         self._log: Log | None = None
         self._pools: set[str] = set()
+        self._workers = 0
         self._up = threading.Event()
-        self._settings = Settings(log="memory:")
+        self._settings = Settings(log=f"sqlite://{quote(str(state / 'log.db'))}?partitions={PARTITIONS}")
 
     @property
     def settings(self) -> Settings:
@@ -85,7 +89,10 @@ class Engine:
         if fresh and not self._stop.is_set():
             self._pools |= fresh
             pools = dict.fromkeys(sorted(fresh), self._slots)
-            self._run("worker", lambda: self._work(pools))
+            # Named alike at each start, so that a worker that was killed is known again and not waited for.
+            self._workers += 1
+            name = f"{NAME}-{self._workers}"
+            self._run("worker", lambda: self._work(name, pools))
 
     def stop(self) -> None:
         """End everything in order: what decides last, so that the last reports are still taken in."""
@@ -134,13 +141,13 @@ class Engine:
         from tidewheel_services.scheduler.main import own_shards
 
         assert self._log is not None
-        own_shards(self._log, "dev", self._stop_last)
+        own_shards(self._log, NAME, self._stop_last, lease_ms=LEASE_MS)
 
     def _project_events(self) -> None:
         from tidewheel_projections.projector import Projector
 
         assert self._log is not None
-        Projector(self._log, self._settings.postgres, "dev").run(self._stop)
+        Projector(self._log, self._settings.postgres, NAME).run(self._stop)
 
     def _serve(self, listener: socket.socket) -> None:
         from tidewheel_services.api.app import create_app
@@ -151,13 +158,15 @@ class Engine:
             self._up.set()
 
         assert self._log is not None
-        serve_app(create_app(self._log, self._settings.postgres, instance="api-dev"), listener, self._stop, on_ready)
+        serve_app(
+            create_app(self._log, self._settings.postgres, instance=f"api-{NAME}"), listener, self._stop, on_ready
+        )
 
-    def _work(self, pools: dict[str, int]) -> None:
+    def _work(self, name: str, pools: dict[str, int]) -> None:
         from tidewheel_services.worker.main import serve
 
         assert self._log is not None
-        serve(self._log, pools, self._project, stop_event=self._stop, drain_s=DRAIN_S)
+        serve(self._log, pools, self._project, stop_event=self._stop, name=name, drain_s=DRAIN_S)
 
     def _run(self, name: str, body: Callable[[], None]) -> None:
         def guarded() -> None:
