@@ -1,13 +1,14 @@
 """The log, as little of it as the engine needs; drivers are ``memory``, ``sqlite`` and ``kafka``.
 
-A log has topics of ``partitions`` partitions each. Records are read in offset order; an offset only grows, and may have gaps
-(Kafka's transaction markers). Three kinds of access:
+A log has topics of ``partitions`` partitions each. Records are read in offset order; an offset only grows, and may
+have gaps (Kafka's transaction markers). Three kinds of access:
 
 * a ``Producer`` appends without transactions (workers, API, mail);
 * a ``Reader`` reads given partitions from given offsets, committed records only, and belongs to no group;
-* an ``Owner`` shares the *shards* with the other owners: shard ``p`` is partition ``p`` of ``commands`` and ``triggers`` to read and of
-  the journals and snapshots to write. Its ``commit`` is one atomic step: records appended, input positions moved, refused if the shards have
-  changed hands since the batch was polled. That fence is the whole safety of the engine.
+* an ``Owner`` shares the *shards* with the other owners: shard ``p`` is partition ``p`` of ``commands`` and
+  ``triggers`` to read and of the journals and snapshots to write. Its ``commit`` is one atomic step: records appended,
+  input positions moved, refused if the shards have changed hands since the batch was polled. That fence is the whole
+  safety of the engine.
 
 Everything raises ``LogUnavailable`` when the server cannot be reached in time. No driver retries a commit by itself.
 ``tidewheel.testing.log_contract`` holds the tests every driver must pass.
@@ -63,8 +64,9 @@ class Append(msgspec.Struct, frozen=True):
 class Batch(msgspec.Struct, frozen=True):
     """What one ``Owner.poll`` gave.
 
-    ``shards`` maps each shard owned *now* to its epoch: a number that differs whenever the shard was taken away in between,
-    even if it came back. ``token`` is the driver's proof of ownership for ``commit``. Records are only of owned shards.
+    ``shards`` maps each shard owned *now* to its epoch: a number that differs whenever the shard was taken away in
+    between, even if it came back. ``token`` is the driver's proof of ownership for ``commit``. Records are only of
+    owned shards.
     """
 
     records: tuple[Record, ...]
@@ -100,7 +102,10 @@ class Producer(Protocol):
     """Idempotent appends outside transactions."""
 
     def send(self, record: Append) -> None:
-        """Hand over one record; it is written soon, in order per partition. Raises ``LogUnavailable`` if the buffer stays full."""
+        """Hand over one record; it is written soon, in order per partition.
+
+        Raises ``LogUnavailable`` if the buffer stays full.
+        """
 
     def flush(self, timeout_s: float) -> None:
         """Wait until all that was sent is durable. Raises ``LogUnavailable`` if that takes longer."""
@@ -126,9 +131,9 @@ class Owner(Protocol):
     """One member of the group of schedulers that share the shards."""
 
     def poll(self, max_records: int, timeout_s: float) -> Batch:
-        """Wait up to ``timeout_s`` for a first input record (returning early when the owned shards change), then take what is there.
+        """Wait up to ``timeout_s`` for a first input record, then take what is there.
 
-        A newly owned shard is read from its committed position; one never committed from its start.
+        Returns early when the owned shards change. A newly owned shard is read from its committed position; one never committed from its start.
         """
 
     def commit(self, batch: Batch, appends: Sequence[Append]) -> Mapping[tuple[str, int], int]:
@@ -158,7 +163,10 @@ class Log(Protocol):
     partitions: int
 
     def create_topics(self) -> Sequence[str]:
-        """Create what is missing; gives the names created. Raises ``LogMisconfigured`` if existing topics do not fit."""
+        """Create what is missing; gives the names created.
+
+        Raises ``LogMisconfigured`` if existing topics do not fit.
+        """
 
     def check_topics(self) -> None:
         """Raise ``LogMisconfigured`` if a topic is missing or its settings are wrong, naming topic, setting and fix."""
@@ -167,10 +175,16 @@ class Log(Protocol):
         """A new producer."""
 
     def reader(self, starts: Mapping[tuple[str, int], int]) -> Reader:
-        """A reader of these (topic, partition) pairs from these offsets; an offset below the log's start means its start."""
+        """A reader of these (topic, partition) pairs from these offsets.
+
+        An offset below the log's start means its start.
+        """
 
     def owner(self, instance: str) -> Owner:
-        """Join the group of owners. ``instance`` names this process across restarts: a restart takes its old place at once."""
+        """Join the group of owners.
+
+        ``instance`` names this process across restarts: a restart takes its old place at once.
+        """
 
     def end_offset(self, topic: str, partition: int) -> int:
         """One past the last record, open transactions included (Kafka's high watermark)."""
