@@ -20,7 +20,6 @@ from typing import Any
 import psycopg
 from rich.console import Console
 from rich.table import Table
-from tidewheel.log.opening import open_log
 
 from benchmarks import processes
 from benchmarks.processes import Process
@@ -28,6 +27,7 @@ from benchmarks.tasks import noop
 from benchmarks.workloads import Driver, chain, fan, wait_for_runs
 from tidewheel.core import events as e
 from tidewheel.definition.expressions import CelEvaluator
+from tidewheel.log.opening import open_log
 from tidewheel.runtime.recovery import bring_up_to_date
 from tidewheel.runtime.scheduler import Scheduler
 from tidewheel.runtime.shard import Shard

@@ -6,9 +6,8 @@ import os
 import signal
 import threading
 
-from tidewheel.log.opening import open_log
-
 from benchmarks.tasks import noop
+from tidewheel.log.opening import open_log
 from tidewheel.worker import Worker
 from tidewheel_services.process_log import log_to_stderr
 

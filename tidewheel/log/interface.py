@@ -133,7 +133,8 @@ class Owner(Protocol):
     def poll(self, max_records: int, timeout_s: float) -> Batch:
         """Wait up to ``timeout_s`` for a first input record, then take what is there.
 
-        Returns early when the owned shards change. A newly owned shard is read from its committed position; one never committed from its start.
+        Returns early when the owned shards change. A newly owned shard is read from its committed position; one
+        never committed from its start.
         """
 
     def commit(self, batch: Batch, appends: Sequence[Append]) -> Mapping[tuple[str, int], int]:

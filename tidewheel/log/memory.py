@@ -29,6 +29,7 @@ from tidewheel.log.interface import (
 )
 from tidewheel.log.limits import oversize
 from tidewheel.log.partition import partition_of
+from tidewheel.log.written import written_shards
 
 
 class Fault(enum.Enum):
@@ -254,8 +255,9 @@ class MemoryOwner:
         with log._changed:
             self._must_reset = True
             self._refuse_if_replaced()
-            if not log._group.holds(self._member, batch.token):
+            if not batch.token or not log._group.holds(self._member, batch.token):
                 raise Fenced(f"instance '{self._member.instance}' lost shards since it polled this batch")
+            written_shards(appends, batch.token, log.partitions)
             if problem := oversize(appends):
                 raise CommitAborted(problem)
             fault = log._take_fault(self._member.instance)

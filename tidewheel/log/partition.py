@@ -1,4 +1,4 @@
-"""Which partition a key belongs to: murmur2, as Kafka's Java client does it by default, so that foreign producers agree."""
+"""Which partition a key belongs to: murmur2, as Kafka's Java client does it, so that foreign producers agree."""
 
 from __future__ import annotations
 

@@ -133,9 +133,9 @@ class SimulatedWorker:
     def _end(self, key: tuple[str, str, str, int], begun: int, outcome: Outcome) -> None:
         if not self.alive or self.running.pop(key, None) is None:
             return
-        times = {"started_at": begun, "ended_at": self.world.now}
+        times: dict[str, Any] = {"started_at": begun, "ended_at": self.world.now}
         if outcome.fails is not None:
-            failure = {"kind": outcome.fails, "message": "it failed", "exit_code": outcome.exit_code}
+            failure: dict[str, Any] = {"kind": outcome.fails, "message": "it failed", "exit_code": outcome.exit_code}
             self.world.send(c.ReportFailure(**self._place(key), **times, **failure))
         else:
             output = None if outcome.output is None else msgspec.json.encode(outcome.output).decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Mapping
 from typing import cast
@@ -38,7 +39,7 @@ class LogLines:
         matter = str(arguments[0]) if arguments else template
         line = (template % arguments) if arguments else template
         now = time.monotonic()
-        if level < 30 or now - self._told.get(matter, -_REPEAT_S_MIN) < _REPEAT_S_MIN:
+        if level < logging.ERROR or now - self._told.get(matter, -_REPEAT_S_MIN) < _REPEAT_S_MIN:
             _log.debug("librdkafka", line=line)
             return
         self._told[matter] = now

@@ -116,7 +116,8 @@ class KafkaLog:
                 raise LogMisconfigured(f"no topic '{self._prefix}{topic}': run `tidewheel topics create`")
         dog = Watchdog(self._stuck_s, self._on_stuck)
         transactions = Transactions(self._base(), self._servers, self._prefix + instance, self._call_s_max, dog)
-        owner = KafkaOwner(self._consumer_config(self._group), self._prefix, instance, self, transactions)
+        config = self._consumer_config(self._group)
+        owner = KafkaOwner(config, self._prefix, self.partitions, instance, self, transactions)
         weakref.finalize(owner, dog.close)
         self._opened.add(owner)
         return owner

@@ -17,6 +17,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from tidewheel.log.interface import (
+    COMMANDS,
     INPUTS,
     TRIGGERS,
     Append,
@@ -31,6 +32,7 @@ from tidewheel.log.interface import (
 from tidewheel.log.kafka.client import Config, partitions_at, place_of, record_of
 from tidewheel.log.kafka.transaction import GroupFenced, Transactions
 from tidewheel.log.limits import oversize
+from tidewheel.log.written import written_shards
 
 #: The least the broker allows by default: how long a dead scheduler's shards stand still.
 SESSION_TIMEOUT_MS = 6000
@@ -55,8 +57,15 @@ class KafkaOwner:
     """One member; not thread-safe."""
 
     def __init__(
-        self, config: Config, prefix: str, instance: str, positions: InputPositions, transactions: Transactions
+        self,
+        config: Config,
+        prefix: str,
+        partitions: int,
+        instance: str,
+        positions: InputPositions,
+        transactions: Transactions,
     ) -> None:
+        self._partitions = partitions
         self._prefix = prefix
         self._instance = instance
         self._source = positions
@@ -68,6 +77,8 @@ class KafkaOwner:
         self._last_epoch = 0
         #: Next offset by full topic name and partition, of started shards.
         self._next: dict[tuple[str, int], int] = {}
+        #: Positions as of our last commit.
+        self._sent: dict[tuple[str, int], int] = {}
         self._paused: frozenset[int] = frozenset()
         self._rewind = False
         self._must_reset = False
@@ -117,11 +128,13 @@ class KafkaOwner:
             raise Fenced(f"instance '{self._instance}' lost shards since it polled this batch")
         if problem := oversize(appends):
             raise CommitAborted(problem)
+        positions = self._positions_to_send(written_shards(appends, epochs, self._partitions))
         try:
-            last = self._transactions.run(self._prefix, appends, partitions_at(self._next), group)
+            last = self._transactions.run(self._prefix, appends, partitions_at(positions), group)
         except GroupFenced:
             self._must_rejoin = True
             raise
+        self._sent.update(positions)
         self._must_reset = False
         length = len(self._prefix)
         return {(name[length:], partition): offset for (name, partition), offset in last.items()}
@@ -168,6 +181,19 @@ class KafkaOwner:
         self._consumer.close()
         self._transactions.close()
 
+    def _positions_to_send(self, written: set[int]) -> dict[tuple[str, int], int]:
+        """What moved, one position of each shard written to, and in any case one.
+
+        Any position carries the fence. One of each shard written to makes that shard's positions unstable until the
+        transaction ends, so that an heir does not begin while a paused owner can still flush records into its journal.
+        Sending all others too, of 32 shards, was measured to double the time of a commit.
+        """
+        positions = {place: offset for place, offset in self._next.items() if self._sent.get(place) != offset}
+        commands = self._prefix + COMMANDS
+        for shard in written or (next(iter(self._epochs)),):
+            positions[commands, shard] = self._next[commands, shard]
+        return positions
+
     def _subscribe(self) -> None:
         self._consumer.subscribe(
             list(self._topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
@@ -187,6 +213,7 @@ class KafkaOwner:
     def _stop_shards(self) -> None:
         self._epochs = {}
         self._next = {}
+        self._sent = {}
         self._consumer.assign([])
 
     def _start_shards(self) -> None:

@@ -12,6 +12,7 @@ from tidewheel.log.limits import oversize
 from tidewheel.log.sqlite.access import read_partition
 from tidewheel.log.sqlite.file import connect, fault_of
 from tidewheel.log.sqlite.hub import Hub
+from tidewheel.log.written import written_shards
 
 
 class SqliteOwner:
@@ -58,6 +59,7 @@ class SqliteOwner:
             self._refuse_if_replaced()
             if not batch.token or not hub.group.holds(self._member, batch.token):
                 raise Fenced(f"instance '{self._member.instance}' lost shards since it polled this batch")
+            written_shards(appends, batch.token, hub.partitions)
             if problem := oversize(appends):
                 raise CommitAborted(problem)
             moved = {
