@@ -38,6 +38,8 @@ from tidewheel.log.kafka.watchdog import Watchdog, end_process
 
 DEFAULT_PREFIX = "tidewheel."
 
+#: How long positions under way are waited for by those who only ask.
+_SETTLE_S_MAX = 1.0
 #: What a broker answers while a partition's leader is being made or moves.
 _LEADER_MOVES = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -131,14 +133,23 @@ class KafkaLog:
         return self._watermarks(topic, partition)[0]
 
     def committed(self, partition: int) -> Mapping[str, int | None]:
-        """The group's committed positions of this shard."""
-        with self._lock:
-            try:
-                asked = [TopicPartition(self._prefix + topic, partition) for topic in INPUTS]
-                answered = self._query_consumer().committed(asked, timeout=CONTACT_S_MAX)
-            except KafkaException as error:
-                raise unavailable(self._servers, "asking for committed positions", error) from error
-        return {found.topic[len(self._prefix) :]: found.offset if found.offset >= 0 else None for found in answered}
+        """The group's committed positions of this shard.
+
+        A commit returns before its positions are to be seen, so what is under way is waited for, briefly.
+        """
+        shard = frozenset({partition})
+        deadline = time.monotonic() + _SETTLE_S_MAX
+        try:
+            answer = self._committed(shard, stable=True)
+            while any(found.error for found in answer) and time.monotonic() < deadline:
+                time.sleep(0.01)
+                answer = self._committed(shard, stable=True)
+            if any(found.error for found in answer):
+                answer = self._committed(shard, stable=False)
+        except KafkaException as error:
+            raise unavailable(self._servers, "asking for committed positions", error) from error
+        length = len(self._prefix)
+        return {found.topic[length:]: found.offset if found.offset >= 0 else None for found in answer}
 
     def close(self) -> None:
         """Close what was opened and not closed."""
@@ -151,18 +162,14 @@ class KafkaLog:
 
     def stable(self, shards: frozenset[int]) -> dict[int, dict[tuple[str, int], int]]:
         """Where to read these shards from, of those with settled positions (``InputPositions``)."""
-        asked = [TopicPartition(self._prefix + topic, shard) for topic in INPUTS for shard in shards]
-        request = ConsumerGroupTopicPartitions(self._group, asked)
         try:
-            answer = self._admin.list_consumer_group_offsets(
-                [request], require_stable=True, request_timeout=CONTACT_S_MAX
-            )[self._group].result()
+            answer = self._committed(shards, stable=True)
         except KafkaException as error:
             _log.debug("positions not known yet", error=fault_of(error).str())
             return {}
         starts: dict[int, dict[tuple[str, int], int]] = {}
         unsettled: set[int] = set()
-        for found in answer.topic_partitions:
+        for found in answer:
             if found.error is not None:
                 unsettled.add(found.partition)
             else:
@@ -176,6 +183,14 @@ class KafkaLog:
             _log.debug("positions not known yet", error=str(error))
             return {}
         return {shard: {place: clamped[place] for place in places} for shard, places in starts.items()}
+
+    def _committed(self, shards: frozenset[int], *, stable: bool) -> list[TopicPartition]:
+        """The group's positions; of those that an open transaction may still move, an error if they must be stable."""
+        asked = [TopicPartition(self._prefix + topic, shard) for topic in INPUTS for shard in shards]
+        futures = self._admin.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(self._group, asked)], require_stable=stable, request_timeout=CONTACT_S_MAX
+        )
+        return list(futures[self._group].result().topic_partitions)
 
     def _base(self) -> Config:
         return base_config(self._servers, self._options)

@@ -6,6 +6,7 @@ import pytest
 
 from tidewheel.log.interface import COMMANDS, EVENTS, Fenced, Log
 from tidewheel.testing.log_contract.driver import (
+    PARTITIONS,
     Driver,
     command,
     event,
@@ -82,6 +83,18 @@ class Fencing(Driver):
         with pytest.raises(Fenced):
             one.commit(stale, [event("stale", shard) for shard in stale.shards])
         assert [read_all(log, EVENTS, shard) for shard in stale.shards] == [[]] * len(stale.shards)
+        one.close()
+        two.close()
+
+    def test_a_shard_of_another_owner_cannot_be_written(self, log: Log) -> None:
+        one, two = log.owner("a"), log.owner("b")
+        theirs = poll_until(two, lambda batch: 0 < len(batch.shards) < PARTITIONS, one)
+        poll_until(one, lambda batch: 0 < len(batch.shards) < PARTITIONS, two)
+        batch = one.poll(1, 0)
+        shard = min(theirs.shards)
+        with pytest.raises(Fenced, match=f"shard {shard} is not owned"):
+            one.commit(batch, [event("mine"), event("not mine", shard)])
+        assert read_all(log, EVENTS, shard) == []
         one.close()
         two.close()
 
