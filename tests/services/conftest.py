@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,22 @@ class Threads:
             assert not thread.is_alive(), f"{thread.name} does not stop"
 
 
+@contextmanager
+def running_threads() -> Iterator[Threads]:
+    """Loops that end with the block."""
+    threads = Threads()
+    try:
+        yield threads
+    finally:
+        threads.join()
+
+
+@pytest.fixture(scope="session")
+def run_threads() -> Callable[[], AbstractContextManager[Threads]]:
+    """``with run_threads() as threads: threads.run(loop, name)``: loops that end with the block."""
+    return running_threads
+
+
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A real server: one of the environment's, else an embedded one."""
@@ -77,19 +93,17 @@ def database(postgres: str) -> Iterator[str]:
 def engine() -> Iterator[Log]:
     """A memory log with a scheduler that decides what is written to it."""
     log = MemoryLog(partitions=4)
-    threads = Threads()
-    threads.run(Scheduler(log, "scheduler", CelEvaluator()).run, "scheduler")
-    yield log
-    threads.join()
+    with running_threads() as threads:
+        threads.run(Scheduler(log, "scheduler", CelEvaluator()).run, "scheduler")
+        yield log
 
 
 @pytest.fixture(scope="module")
 def projected(engine: Log, database: str) -> Iterator[str]:
     """The dsn of the read model that follows ``engine``."""
-    threads = Threads()
-    threads.run(Projector(engine, database).run, "projector")
-    yield database
-    threads.join()
+    with running_threads() as threads:
+        threads.run(Projector(engine, database).run, "projector")
+        yield database
 
 
 @pytest.fixture(scope="module")

@@ -98,7 +98,7 @@ QUERIES = st.dictionaries(
     st.text(max_size=20) | st.integers().map(str),
     max_size=3,
 )
-FIELDS = st.sampled_from(["run_id", "inputs", "logical_date", "reason", "slots", "description", "definition", "x"])
+FIELDS = st.sampled_from(["run_id", "inputs", "reason", "slots", "description", "definition", "x"])
 
 
 def check(answer: httpx.Response) -> None:

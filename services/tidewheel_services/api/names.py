@@ -52,11 +52,6 @@ def moment(value: object) -> datetime:
         raise PydanticCustomError("time", f"expected {wanted}: " + str(error).replace("{", "(")) from error
 
 
-def milliseconds(at: datetime) -> int:
-    """Since the epoch."""
-    return round(at.timestamp() * 1000)
-
-
 DagName = Annotated[str, Path(description="Id of the DAG.", examples=["daily_orders"]), AfterValidator(unquote)]
 RunName = Annotated[
     str, Path(description="Id of the run.", examples=["scheduled__2026-01-31T06:00:00Z"]), AfterValidator(unquote)

@@ -15,7 +15,7 @@ from tidewheel.core.commands import CancelRun, RunKind, StartRun
 from tidewheel_projections import reads, views
 from tidewheel_services.api import shapes
 from tidewheel_services.api.body import Body, body_of, documented
-from tidewheel_services.api.names import After, DagName, Limit, Moment, RunName, checked_run_id, milliseconds
+from tidewheel_services.api.names import After, DagName, Limit, Moment, RunName, checked_run_id
 from tidewheel_services.api.problems import Problem
 from tidewheel_services.api.routes.routers import reader, writer
 from tidewheel_services.api.services import Actor, Api, answer
@@ -44,7 +44,6 @@ class StartRunBody(Body):
     inputs: dict[str, Any] = Field(
         default_factory=dict, description="Values of the workflow's inputs, at most 64 KiB as JSON."
     )
-    logical_date: Annotated[Moment | None, Field(description="The time the run stands for.")] = None
 
 
 class CancelRunBody(Body):
@@ -159,7 +158,6 @@ async def start_run(
         kind="api" if actor == "api" else "manual",
         actor=actor,
         inputs=_inputs(body.inputs),
-        logical_date=None if body.logical_date is None else milliseconds(body.logical_date),
     )
     again = f"Ask again with the same run_id ({run_id}): the run is created at most once."
     reply = await api.ask(command, again, {"run_id": run_id})
