@@ -69,7 +69,8 @@ class Store:
             rows = self._select(DAGS, "t.dag = ANY (%s)", (list(needed.dags),))
             folding.dags.update((row[0], Dag(*row)) for row in rows)
         if needed.versions:
-            condition = '(t.dag, t.version) IN (SELECT d COLLATE "C", v COLLATE "C" FROM unnest(%s::text[], %s::text[]) AS u(d, v))'
+            columns = "unnest(%s::text[], %s::text[]) AS u(d, v)"
+            condition = f'(t.dag, t.version) IN (SELECT d COLLATE "C", v COLLATE "C" FROM {columns})'
             for row in self._select(DAG_VERSIONS, condition, _columns(needed.versions)):
                 folding.outlines[row[0], row[1]] = outline_of(row[2]).tasks
         if needed.runs:
