@@ -47,7 +47,7 @@ def start_worker(engine: Engine) -> Iterator[StartWorker]:
         worker.stop(drain_s=0)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def supervisor() -> Iterator[Supervisor]:
     supervisor = Supervisor()
     yield supervisor

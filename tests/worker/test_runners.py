@@ -272,10 +272,11 @@ def test_a_stopped_worker_cannot_overrun_a_lease(
     from tidewheel.worker.watch import Watch
 
     process_worker()
-    task = engine.assign(python("shop:hangs"), lease_ms=2_000)
+    engine.success(engine.assign(python("shop:pid")))
+    task = engine.assign(python("shop:hangs"), lease_ms=4_000)
     monkeypatch.setattr(Watch, "_turn", lambda self, now: now + 0.1)
     wait_until((project / "self").exists, "up")
-    failure = engine.failure(task, 4)
+    failure = engine.failure(task, 6)
     assert isinstance(failure, ReportFailure) and failure.kind == "worker_lost"
     assert not engine.of(ReportStarted, task)
     assert not alive(project / "self") and not alive(project / "child")

@@ -211,12 +211,12 @@ def test_a_missing_secret_is_named(engine: Engine, process_worker: StartWorker) 
 
 def test_a_busy_silent_task_lives_on_for_many_leases(engine: Engine, process_worker: StartWorker) -> None:
     process_worker()
-    engine.lease_ms = 300
-    task = engine.assign(run("sleep 3"))
+    engine.lease_ms = 800
+    task = engine.assign(run("sleep 8"))
     engine.success(task)
     beats = engine.instants(ReportStarted, task) + engine.instants(ReportHeartbeat, task)
     assert len(beats) >= 20
-    assert max(later - earlier for earlier, later in itertools.pairwise(beats)) < 0.3
+    assert max(later - earlier for earlier, later in itertools.pairwise(beats)) < 0.8
 
 
 def test_a_cut_network_ends_the_task_before_its_lease(

@@ -8,12 +8,11 @@ longer text, as in ``user:password``); and each line of a value of several lines
 from __future__ import annotations
 
 import base64
+import json
 import re
 import threading
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote, quote_plus
-
-import msgspec
 
 SECRET_CHARS_MIN = 4
 #: A line of a longer secret (a PEM key) shorter than this is too ordinary to mask by itself.
@@ -24,7 +23,8 @@ MASK = "***"
 def forms(value: str) -> frozenset[str]:
     """Every text that gives ``value`` away."""
     found = {value, quote(value), quote(value, safe=""), quote_plus(value)}
-    found.add(msgspec.json.encode(value).decode()[1:-1])
+    found.add(json.dumps(value)[1:-1])
+    found.add(json.dumps(value, ensure_ascii=False)[1:-1])
     found.add(value.encode("unicode_escape").decode("ascii"))
     found.update(line for line in map(str.strip, value.splitlines()) if len(line) >= LINE_CHARS_MIN)
     found.update(_base64_forms(value.encode("utf-8", "surrogateescape")))

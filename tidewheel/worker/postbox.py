@@ -13,7 +13,7 @@ from tidewheel.wire import codec
 
 RECORDS_MAX = 500
 #: How long a read may wait; bounds how long closing takes.
-WAIT_S = 0.2
+WAIT_S = 0.1
 RETRY_S = 0.5
 
 _log = structlog.get_logger(__name__)

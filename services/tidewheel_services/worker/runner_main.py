@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
@@ -82,10 +83,12 @@ class Surroundings:
             os._exit(CHANNEL_GONE)
         self._streams = [_text(n, "rww"[n]) if stream.closed else stream for n, stream in enumerate(self._streams)]
         sys.stdin, sys.stdout, sys.stderr = self._streams
-        if os.environ != self._environment:
-            for name in os.environ.keys() - self._environment.keys():
-                del os.environ[name]
-            os.environ.update(self._environment)
+        now = os.environ.copy()
+        for name in now.keys() - self._environment.keys():
+            del os.environ[name]
+        for name, value in self._environment.items():
+            if now.get(name) != value:
+                os.environ[name] = value
         os.chdir(self._cwd)
         sys.path[:] = self._path
         os.umask(self._umask)
@@ -133,15 +136,17 @@ class Project:
         self._functions[name] = found = (target, takes_context(target))
         return found
 
-    def note_loaded(self) -> None:
-        """Remember the files of modules loaded since the last time."""
+    def note_loaded(self, since_ns: int) -> None:
+        """Remember the files of modules loaded since the last time, which was after ``since_ns``."""
         if len(sys.modules) == self._known:
             return
         self._known = len(sys.modules)
         for module in list(sys.modules.values()):
             file = getattr(module, "__file__", None)
             if isinstance(file, str) and file.startswith(self._directory) and file not in self._loaded:
-                self._loaded[file] = _modified(file)
+                modified = _modified(file)
+                # Written while the call ran: before it was loaded or after? Then rather load it again.
+                self._loaded[file] = modified if modified < since_ns else -1
 
     def changed(self) -> bool:
         """Whether a file that was loaded is another now."""
@@ -179,20 +184,22 @@ class Runner:
             return
         self.say(Begun())
         self._calls += 1
+        began_ns = time.time_ns()
         try:
             outcome = self._call(request)
         except BaseException as error:
             # A signal's exception may come between user code and here.
             outcome = exit_outcome(error) if isinstance(error, SystemExit) else outcome_of_exception(error)
         self._surroundings.flush()
+        self._project.note_loaded(began_ns)
         retire = self._retire()
-        self._surroundings.restore()
-        self._project.note_loaded()
         if isinstance(outcome, Failed):
             ended = Ended(kind=outcome.kind, message=outcome.message, exit_code=outcome.exit_code, retire=retire)
         else:
             ended = Ended(output=outcome.output, retire=retire)
         self.say(ended)
+        # The next call comes after this: nobody waits for the tidying.
+        self._surroundings.restore()
 
     def _call(self, request: Call) -> Outcome:
         action = _decode_action(request.action)

@@ -26,6 +26,7 @@ from tidewheel_services.worker.processes import (
     children,
     cookie_of,
     dying_with_parent,
+    dying_wrapper,
     signal_group,
     signal_process,
 )
@@ -87,7 +88,8 @@ class Supervisor:
         signal.set_wakeup_fd(signal_in, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self._selector.register(self._signals, selectors.EVENT_READ, self._signals)
-        self._before_exec = dying_with_parent()
+        self._wrapper = tuple(word.encode() for word in dying_wrapper())
+        self._before_exec = None if self._wrapper else dying_with_parent()
 
     def run(self) -> None:
         """Serve until the worker is gone and nothing of it runs."""
@@ -190,7 +192,7 @@ class Supervisor:
         task.fence_at = math.inf if order.fence_at is None else order.fence_at
         try:
             task.process = subprocess.Popen(
-                [*order.argv, *(str(number).encode() for number in others)],
+                [*self._wrapper, *order.argv, *(str(number).encode() for number in others)],
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
