@@ -67,7 +67,7 @@ class KafkaLog:
         *,
         replication: int | None = None,
         linger_ms: float = 0.5,
-        call_s_max: float = 8.0,
+        call_s_max: float = 6.0,
         stuck_s: float = 20.0,
         on_stuck: Callable[[str, float], None] = end_process,
         options: Mapping[str, str] | None = None,

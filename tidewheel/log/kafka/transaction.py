@@ -18,7 +18,7 @@ from tidewheel.log.kafka.client import MESSAGE_BYTES_MAX, Config, fault_of, plac
 from tidewheel.log.kafka.watchdog import Watchdog
 
 #: The broker aborts what is left open longer; of the order of the session time-out, for both bound a takeover.
-TRANSACTION_TIMEOUT_MS = 8000
+TRANSACTION_TIMEOUT_MS = 6000
 _INIT_S_MAX = 30.0
 _ABORT_S_MAX = 5.0
 
