@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 import psycopg
 import structlog
+from psycopg.types.numeric import Int8Dumper
 
 from tidewheel.log.interface import Log, LogError, Reader
 from tidewheel_projections.journal import FOLLOWED, Place
@@ -143,6 +144,8 @@ def connect(dsn: str, schema: str = LIVE) -> Connection:
         keepalives_interval=5,
         keepalives_count=3,
     )
+    # One type for all integers, so that a statement is prepared once and not for each mix of small and large numbers.
+    connection.adapters.register_dumper(int, Int8Dumper)
     use_schema(connection, schema)
     # Safe: rows and positions are lost together, and read again from the journal.
     connection.execute("SET synchronous_commit = off")

@@ -52,6 +52,7 @@ class Session:
 
     def reload(self) -> None:
         """Throw memory away; positions come from the database."""
+        self._store.rolled_back()
         self._folding = Folding()
         self.journals = Journals(Store.tracks_of(self._connection, self._log.partitions))
 

@@ -26,7 +26,6 @@ from tidewheel_projections.tables import (
     POOL_TASKS,
     POOLS,
     RUNS,
-    TABLES,
     TASK_LOGS,
     TASKS,
     WORKERS,
@@ -37,13 +36,16 @@ from tidewheel_projections.tasks import Attempt, Task
 Rows: TypeAlias = Sequence[tuple[object, ...]]
 
 
+#: Fewer rows go by themselves: emptying a temporary table costs as much as 20 of them.
+STAGED_ROWS_MIN = 20
+
+
 class Store:
     """Reads and writes the tables of one schema through one connection, whose ``search_path`` names it."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        for table in TABLES:
-            connection.execute(table.staging)
+        self._staging: set[str] = set()
 
     def epoch(self) -> str:
         """Which set of tables this is. Read first in each transaction: a rebuild puts another one in place."""
@@ -109,6 +111,10 @@ class Store:
             " last_at = excluded.last_at, end_offset = excluded.end_offset, stopped = excluded.stopped",
             columns,
         )
+
+    def rolled_back(self) -> None:
+        """The temporary tables may be gone: they are made anew when needed."""
+        self._staging.clear()
 
     def write_health(self, instance: str, started_at: int) -> None:
         """Say that the projector is alive."""
@@ -206,10 +212,18 @@ class Store:
             return
         if careful:
             rows = [acceptable(table, row) for row in rows]
+        if len(rows) < STAGED_ROWS_MIN:
+            with self._connection.cursor() as cursor:
+                cursor.executemany(table.upsert_one.encode(), rows)
+            return
+        if table.name not in self._staging:
+            self._connection.execute(table.staging.encode())
+            self._staging.add(table.name)
         with self._connection.cursor().copy(table.copy.encode()) as copy:
             for row in rows:
                 copy.write_row(row)
-        self._connection.execute(table.upsert.encode())
+        self._connection.execute(table.upsert_staged.encode())
+        self._connection.execute(table.truncate.encode())
 
 
 def acceptable(table: Table, row: tuple[object, ...]) -> tuple[object, ...]:
