@@ -100,6 +100,8 @@ class Scheduler:
         self._batches = self._events = self._inputs = self._aborts = 0
         self._commit_ms = 0.0
         self._committed_at = 0
+        #: A turn was cut short between reading its batch and its end.
+        self._interrupted = False
 
     @property
     def status(self) -> Status:
@@ -136,23 +138,36 @@ class Scheduler:
         self._producer.close()
 
     def step(self, timeout_s: float) -> bool:
-        """One turn: wait at most ``timeout_s`` for something to do, and do it. True if anything was committed."""
+        """One turn: wait at most ``timeout_s`` for something to do, and do it. True if anything was committed.
+
+        After a turn that an exception cut short, the next one reads its batch again and sends open leases again.
+        """
+        if self._interrupted:
+            self._owner.reset()
+        self._interrupted = True
+        committed = self._turn(timeout_s)
+        self._interrupted = False
+        return committed
+
+    def _turn(self, timeout_s: float) -> bool:
         batch = self._owner.poll(BATCH_RECORDS, self._wait_s(timeout_s))
         self._follow_ownership(batch)
-        work = Work(self._owned, self._log.partitions, self._rules, self._clock())
+        now = self._clock()
+        work = Work(self._owned, self._log.partitions, self._rules, now)
         for record in batch.records:
             take_in(work, record, self._log.partitions)
-        for timer in self._timers.pop_due(self._owned, self._clock(), BATCH_RECORDS):
+        timers = self._timers.pop_due(self._owned, now, BATCH_RECORDS)
+        for timer in timers:
             work.handle(timer, "timer")
         work.settle()
-        if not batch.records and not work.appends:
-            self._send(work.mail)
-            return False
-        if not self._commit(batch, work):
-            return False
+        worth_it = bool(batch.records or work.appends)
+        if worth_it and not self._commit(batch, work):
+            return False  # every shard is brought up to date anew, its timers with it
+        self._timers.keep(timers, self._owned, now)
         self._send(work.mail)
-        self._checkpoint(batch)
-        return True
+        if worth_it:
+            self._checkpoint(batch)
+        return worth_it
 
     def _wait_s(self, timeout_s: float) -> float:
         due = self._timers.next_due()

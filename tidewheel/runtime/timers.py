@@ -1,13 +1,14 @@
 """Waking in time: a heap of instants, rebuilt from folded state, never stored.
 
 Nothing is ever taken out of it early. A timer that comes up is asked by its subject's state when it is really due:
-never any more, later, or now (``core.deadlines``).
+never any more, later, or now (``core.deadlines``). However often a timer is armed, it wakes once, at the earliest
+instant named; so the heap holds no more than what waits.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import count
 
 from tidewheel.core.commands import ExpireLease, ExpireWorker
@@ -23,14 +24,19 @@ class Timers:
         self._rules = rules
         self._partitions = partitions
         self._heap: list[tuple[int, int, Timer]] = []
+        #: When each timer wakes; other entries of it in the heap are stale.
+        self._armed: dict[Timer, int] = {}
         self._order = count()
 
     def __len__(self) -> int:
         return len(self._heap)
 
     def arm(self, due: int, timer: Timer) -> None:
-        """Wake at ``due`` for ``timer``."""
-        heapq.heappush(self._heap, (due, next(self._order), timer))
+        """Wake for ``timer`` at ``due``, unless it wakes earlier anyway."""
+        armed = self._armed.get(timer)
+        if armed is None or due < armed:
+            self._armed[timer] = due
+            heapq.heappush(self._heap, (due, next(self._order), timer))
 
     def arm_all(self, shard: Shard) -> None:
         """Arm every timer of a shard that has just been brought up to date."""
@@ -43,20 +49,29 @@ class Timers:
         return self._heap[0][0] if self._heap else None
 
     def pop_due(self, shards: Mapping[int, Shard], now: int, limit: int) -> list[Timer]:
-        """Take out what is due by ``now``, at most ``limit``, each timer once; what is due later goes back."""
-        due: dict[Timer, None] = {}
+        """Take out what is due by ``now``, at most ``limit``; what is due later goes back."""
+        due: list[Timer] = []
         while self._heap and self._heap[0][0] <= now and len(due) < limit:
-            _, _, timer = heapq.heappop(self._heap)
-            if timer in due:
+            at, _, timer = heapq.heappop(self._heap)
+            if self._armed.get(timer) != at:
                 continue
+            del self._armed[timer]
             when = self._really_due(shards, timer)
             if when is None:
                 continue
             if when <= now:
-                due[timer] = None
+                due.append(timer)
             else:
                 self.arm(when, timer)
-        return list(due)
+        return due
+
+    def keep(self, timers: Iterable[Timer], shards: Mapping[int, Shard], now: int) -> None:
+        """Arm again those whose subject turned out, in the batch itself, to be due later: a lease renewed just in
+        time."""
+        for timer in timers:
+            when = self._really_due(shards, timer)
+            if when is not None and when > now:
+                self.arm(when, timer)
 
     def _really_due(self, shards: Mapping[int, Shard], timer: Timer) -> int | None:
         key = target_of(timer)
