@@ -2,27 +2,22 @@
 
 It listens on a unix socket in its own directory only. A small shell beside the server holds a pipe to the owner and
 stops the server when the pipe closes, so that it never outlives the owner, however that one ends. The wheel's own
-starter is not used: as root it adds a system user and opens every directory above the data to everyone. Here, as root,
-the server runs as ``postgres`` or ``nobody``; where that user cannot reach a path, binaries and data are placed under
-``/var/lib/tidewheel`` and the wanted path becomes a link.
+starter is not used: as root it adds a system user and opens every directory above the data to everyone; see
+``postgres_placement`` for what is done instead.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import importlib.util
 import os
-import pwd
 import shutil
 import signal
-import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -31,6 +26,10 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from tidewheel_services.postgres_placement import Account, PostgresUnavailable, account_for, placed, usable_binaries
+
+__all__ = ["EmbeddedPostgres", "PostgresUnavailable"]
+
 DATABASE = "tidewheel"
 SUPERUSER = "tidewheel"
 START_S = 30.0
@@ -38,7 +37,6 @@ START_S = 30.0
 STOP_S = 15.0
 #: Bytes of a unix socket's path that every system allows, less the socket's name.
 SOCKET_DIRECTORY_BYTES_MAX = 80
-ROOT_BASE = Path("/var/lib/tidewheel")
 
 #: Small and quiet: one machine, a handful of connections, next to no work when idle.
 SETTINGS: Mapping[str, str] = {
@@ -66,24 +64,6 @@ wait $server
 """
 
 
-class PostgresUnavailable(Exception):
-    """The embedded Postgres cannot be used here. The message says why and what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Account:
-    """Whom a child process runs as; all None: as we do."""
-
-    user: int | None = None
-    group: int | None = None
-    extra_groups: Sequence[int] | None = None
-
-    def own(self, path: Path) -> None:
-        """Make the path the account's."""
-        if self.user is not None and self.group is not None:
-            os.chown(path, self.user, self.group)
-
-
 class EmbeddedPostgres:
     """A server on ``directory``, made if need be. Use it as a context, or ``start`` and ``stop`` it."""
 
@@ -107,11 +87,12 @@ class EmbeddedPostgres:
         if self._process is not None:
             return self.dsn
         binaries = _binaries()
+        self._refuse_other_version(binaries)
         self._lock = _locked(self.directory)
         try:
-            account = _account(self.directory)
-            self._data = _placed(self.directory, account)
-            binaries = _usable_binaries(binaries, account)
+            account = account_for(self.directory)
+            self._data = placed(self.directory, account, _end_previous)
+            binaries = usable_binaries(binaries, account)
             _end_previous(self._data)
             self._initialise(binaries, account)
             self._launch(binaries, account)
@@ -147,16 +128,19 @@ class EmbeddedPostgres:
     ) -> None:
         self.stop()
 
-    def _initialise(self, binaries: Path, account: _Account) -> None:
-        version_file = self._data / "PG_VERSION"
-        wanted = _major_version(binaries)
-        if version_file.exists():
-            found = version_file.read_text().strip()
-            if found != wanted:
-                raise PostgresUnavailable(
-                    f"{self.directory} holds data of PostgreSQL {found}, the installed binaries are {wanted}; the read "
-                    "model can be rebuilt from the journal: move the directory away and start again"
-                )
+    def _refuse_other_version(self, binaries: Path) -> None:
+        version_file = self.directory / "PG_VERSION"
+        if not version_file.exists():
+            return
+        found, wanted = version_file.read_text().strip(), _major_version(binaries)
+        if found != wanted:
+            raise PostgresUnavailable(
+                f"{self.directory} holds data of PostgreSQL {found}, the installed binaries are {wanted}; the read "
+                "model can be rebuilt from the journal: move the directory away and start again"
+            )
+
+    def _initialise(self, binaries: Path, account: Account) -> None:
+        if (self._data / "PG_VERSION").exists():
             return
         # Built beside and renamed, so that a kill in between leaves nothing half made.
         fresh = self._data / "fresh"
@@ -194,7 +178,7 @@ class EmbeddedPostgres:
             child.rename(target)
         fresh.rmdir()
 
-    def _launch(self, binaries: Path, account: _Account) -> None:
+    def _launch(self, binaries: Path, account: Account) -> None:
         self._socket_directory = _socket_directory(self._data, account)
         settings = {**self._settings, "unix_socket_directories": str(self._socket_directory)}
         command = ["/bin/sh", "-c", _GUARD, "tidewheel-postgres", str(binaries / "postgres"), "-D", str(self._data)]
@@ -256,91 +240,7 @@ def _locked(directory: Path) -> IO[str]:
     return lock
 
 
-def _account(directory: Path) -> _Account:
-    """Whom the server runs as. Postgres refuses to run as root."""
-    if os.geteuid() != 0:
-        return _Account()
-    names = ["postgres", "nobody"]
-    if directory.exists() and directory.stat().st_uid != 0:
-        names.insert(0, directory.owner())
-    for name in names:
-        with contextlib.suppress(KeyError):
-            found = pwd.getpwnam(name)
-            return _Account(found.pw_uid, found.pw_gid, ())
-    raise PostgresUnavailable("Postgres does not run as root, and there is no user 'postgres' or 'nobody' to run it as")
-
-
-def _placed(directory: Path, account: _Account) -> Path:
-    """The data directory, existing, private and within reach of the account."""
-    if account.user is None:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return directory
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    if not directory.is_symlink() and _reachable(directory.parent, account):
-        directory.mkdir(mode=0o700, exist_ok=True)
-        account.own(directory)
-        return directory.resolve()
-    if directory.is_symlink() and directory.exists():
-        return directory.resolve()
-    elsewhere = _base() / f"postgres-{hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]}"
-    # Without the link these are the leavings of a directory that was deleted.
-    _end_previous(elsewhere)
-    shutil.rmtree(elsewhere, ignore_errors=True)
-    elsewhere.mkdir(mode=0o700)
-    account.own(elsewhere)
-    if directory.is_symlink():
-        directory.unlink()
-    elif directory.exists():
-        directory.rmdir()
-    directory.symlink_to(elsewhere)
-    return elsewhere
-
-
-def _usable_binaries(binaries: Path, account: _Account) -> Path:
-    if account.user is None or _reachable(binaries, account):
-        return binaries
-    source = binaries.parent
-    mark = f"{source}:{(binaries / 'postgres').stat().st_mtime_ns}"
-    copy = _base() / f"binaries-{hashlib.sha256(mark.encode()).hexdigest()[:16]}"
-    if not copy.exists():
-        making = copy.with_name(f"{copy.name}.{os.getpid()}")
-        shutil.copytree(source, making, symlinks=True)
-        for path in making.rglob("*"):
-            if not path.is_symlink():
-                mode = path.stat().st_mode
-                path.chmod(mode | (0o555 if mode & stat.S_IXUSR else 0o444))
-        making.chmod(0o755)
-        try:
-            making.rename(copy)
-        except OSError:
-            # Another process was faster.
-            shutil.rmtree(making)
-    return copy / binaries.name
-
-
-def _base() -> Path:
-    ROOT_BASE.mkdir(mode=0o755, parents=True, exist_ok=True)
-    ROOT_BASE.chmod(0o755)
-    return ROOT_BASE
-
-
-def _reachable(path: Path, account: _Account) -> bool:
-    """Whether the account may pass through ``path`` and everything above it."""
-    path = path.resolve()
-    for part in (path, *path.parents):
-        found = part.stat()
-        if found.st_uid == account.user:
-            allowed = stat.S_IXUSR
-        elif found.st_gid == account.group:
-            allowed = stat.S_IXGRP
-        else:
-            allowed = stat.S_IXOTH
-        if not found.st_mode & allowed:
-            return False
-    return True
-
-
-def _socket_directory(data: Path, account: _Account) -> Path:
+def _socket_directory(data: Path, account: Account) -> Path:
     if len(os.fsencode(data)) <= SOCKET_DIRECTORY_BYTES_MAX:
         return data
     short = Path(tempfile.mkdtemp(prefix="tidewheel-postgres-", dir="/tmp"))
@@ -348,7 +248,7 @@ def _socket_directory(data: Path, account: _Account) -> Path:
     return short
 
 
-def _end_previous(data: Path, patience_s: float = 10.0) -> None:
+def _end_previous(data: Path, patience_s: float = 1.0) -> None:
     """See that no server of an earlier owner uses the data: wait for one that is stopping, end one that does not.
 
     The caller holds the directory's lock, so nobody who is alive wants that server.
@@ -358,19 +258,14 @@ def _end_previous(data: Path, patience_s: float = 10.0) -> None:
         pid = int(pid_file.read_text().split("\n", 1)[0])
     except (OSError, ValueError):
         return
-    for number, wait_s in (
-        (None, patience_s),
-        (signal.SIGINT, patience_s),
-        (signal.SIGQUIT, 5.0),
-        (signal.SIGKILL, 5.0),
-    ):
-        if not _is_server(pid, data):
-            pid_file.unlink(missing_ok=True)
-            return
+    ways = ((None, patience_s), (signal.SIGINT, 10.0), (signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0))
+    for number, wait_s in ways:
         if number is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
-        _wait_until(lambda: not _is_server(pid, data), wait_s)
+        if _wait_until(lambda: not _is_server(pid, data), wait_s):
+            pid_file.unlink(missing_ok=True)
+            return
     raise PostgresUnavailable(f"a Postgres (pid {pid}) still runs on {data} and does not stop; end it and start again")
 
 

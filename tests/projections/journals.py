@@ -21,7 +21,7 @@ class JournalWriter:
     """Appends events in order, each with its place and chain."""
 
     def __init__(self, log: Log, writer: int = 1) -> None:
-        self._log = log
+        self.to = log
         self._producer = log.producer()
         self._writer = writer
         self._seqs: dict[tuple[str, str], int] = {}
@@ -38,7 +38,7 @@ class JournalWriter:
     def encoded(self, event: e.AnyEvent) -> tuple[str, bytes, int, bytes]:
         """Topic, key, partition and value of the next record; counts as written."""
         topic, key = (EVENTS, event.dag) if isinstance(event, e.DagEvent) else (POOL_EVENTS, event.pool)
-        partition = partition_of(key.encode(), self._log.partitions)
+        partition = partition_of(key.encode(), self.to.partitions)
         seq = self._seqs[topic, key] = self._seqs.get((topic, key), 0) + 1
         shard_seq, chain = self._ends.get((topic, partition), (0, GENESIS))
         value, chain = encode_event(
@@ -49,7 +49,7 @@ class JournalWriter:
 
     def position(self, dag: str) -> str:
         """The position of the DAG's last event, as the API gives it out."""
-        partition = partition_of(dag.encode(), self._log.partitions)
+        partition = partition_of(dag.encode(), self.to.partitions)
         return f"{EVENTS}/{partition}/{self._ends[EVENTS, partition][0]}"
 
     def raw(self, topic: str, key: str, value: bytes | None) -> None:

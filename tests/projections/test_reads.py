@@ -1,0 +1,169 @@
+"""The named queries on a real database: each prepares, fits its struct, and pages without holes or repeats."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.postgres import fresh_database
+from tests.projections.following import project_all
+from tests.projections.journals import START, JournalWriter, deployed, mixed_day
+from tidewheel.core import events as e
+from tidewheel.log.memory import MemoryLog
+from tidewheel_projections import reads
+from tidewheel_projections.queries import named_queries
+from tidewheel_projections.schema import migrate
+from tidewheel_projections.views import Page
+
+
+@pytest.fixture
+def writer() -> JournalWriter:
+    return JournalWriter(MemoryLog(partitions=4))
+
+
+@pytest.fixture
+def day(writer: JournalWriter, dsn: str) -> Iterator[psycopg.Connection]:
+    """The read model after a day of everything."""
+    mixed_day(writer)
+    project_all(writer.to, dsn)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.mark.parametrize("name", sorted(named_queries()))
+def test_every_named_query_fits_the_migrated_tables(name: str, migrated: psycopg.Connection) -> None:
+    query = named_queries()[name].decode()
+    numbered: dict[str, int] = {}
+    plain = re.sub(r"%\((\w+)\)s", lambda m: f"${numbered.setdefault(m.group(1), len(numbered) + 1)}", query)
+    migrated.execute(f"PREPARE {name} AS {plain}".encode())
+
+
+@pytest.fixture(scope="module")
+def migrated(postgres_server: str) -> Iterator[psycopg.Connection]:
+    """Tables without rows."""
+    with fresh_database(postgres_server) as dsn, psycopg.connect(dsn, autocommit=True) as connection:
+        migrate(connection)
+        yield connection
+
+
+PAGED: dict[str, Callable[..., Page[Any]]] = {
+    "dags": lambda c, **more: reads.list_dags(c, removed=None, **more),
+    "versions": lambda c, **more: reads.list_versions(c, "dag_1", **more),
+    "runs": reads.list_runs,
+    "runs of a DAG": lambda c, **more: reads.list_runs(c, dag="dag_2", **more),
+    "tasks": lambda c, **more: reads.list_tasks(c, "dag_0", "r0", **more),
+    "attempts": lambda c, **more: reads.list_attempts(c, "dag_0", "r0", **more),
+    "pools": reads.list_pools,
+    "workers": lambda c, **more: reads.list_workers(c, states=None, **more),
+}
+
+
+@pytest.mark.parametrize("what", PAGED)
+def test_pages_have_no_holes_and_no_repeats(what: str, day: psycopg.Connection) -> None:
+    whole = PAGED[what](day, limit=10_000)
+    assert len(whole.items) > 1 and whole.next is None
+    items, after = [], None
+    while True:
+        page = PAGED[what](day, after=after, limit=1)
+        items += page.items
+        after = page.next
+        if after is None:
+            break
+    assert items == whole.items
+
+
+def test_filters_narrow_a_list(day: psycopg.Connection) -> None:
+    failed = reads.list_runs(day, states=["failed"]).items
+    assert {run.run_id for run in failed} == {"bad"} and len(failed) == 3
+    assert [run.run_id for run in reads.list_runs(day, kind="scheduled").items] == ["scheduled__1"]
+    assert [row.dag for row in reads.list_dags(day).items] == [f"dag_{n}" for n in range(5)]
+    assert [row.dag for row in reads.list_dags(day, removed=None, search="DAG_5").items] == ["dag_5"]
+    assert reads.list_dags(day, tag="nightly").items == []
+    upstream = reads.list_tasks(day, "dag_0", "bad", states=["upstream_failed"]).items
+    assert [task.task for task in upstream] == ["load", "report"]
+
+
+def test_a_dag_shows_its_newest_run_and_its_slot_cursor(day: psycopg.Connection) -> None:
+    row = reads.get_dag(day, "dag_1")
+    assert row is not None
+    assert (row.version, row.tasks, row.live_runs, row.last_run_id, row.last_run_state) == (
+        "v2",
+        4,
+        1,
+        "scheduled__1",
+        "queued",
+    )
+    assert row.slot_cursor == "2026-09-21T14:14:54.000Z" and row.schedule == {"cron": ["0 6 * * *"]}
+    versions = reads.list_versions(day, "dag_1").items
+    assert [(version.version, version.current) for version in versions] == [("v2", True), ("v1", False)]
+    detail = reads.get_version(day, "dag_1", "v1")
+    assert detail is not None and [task["id"] for task in detail.definition["tasks"]] == ["extract", "load", "report"]
+
+
+def test_events_of_a_run_are_in_order_without_heartbeats(day: psycopg.Connection) -> None:
+    events = reads.list_events(day, "dag_0", run_id="r0")
+    assert [event.type for event in events][:4] == ["RunCreated", "RunStarted", "TaskQueued", "TaskLeased"]
+    assert events[0].body == {"version": "v1", "kind": "manual", "inputs": {"day": "2026-01-01"}}
+    assert events[2].body == {"pool": "default", "pool_slots": 1}
+    assert "TaskHeartbeat" not in {event.type for event in events}
+    assert [event.type for event in events][-1] == "ReportRefused"
+    newest = reads.list_events(day, "dag_0", run_id="r0", newest_first=True, limit=3)
+    assert newest == list(reversed(events))[:3]
+    assert reads.list_events(day, "dag_0", run_id="r0", after_seq=events[4].shard_seq) == events[5:]
+    pool = reads.list_events(day, "other", topic="pool-events")
+    assert [event.type for event in pool] == ["WorkerJoined", "WorkerLeft"]
+
+
+def test_logs_are_followed_by_chunk(day: psycopg.Connection) -> None:
+    logs = reads.list_logs(day, "dag_0", "r0", "load", 1, after_chunk=0)
+    assert [(row.chunk, row.text) for row in logs] == [(1, "line 1\n"), (2, "line 2\n")]
+
+
+def test_pools_show_who_waits_and_who_holds(writer: JournalWriter, dsn: str) -> None:
+    slot = {"pool": "p", "dag": "etl", "run_id": "r", "attempt": 1, "at": START}
+    writer.write(
+        e.WorkerJoined(pool="p", worker="w", slots=4, mail_partition=0, expires_at=START + 1, host="h", at=START),
+        e.TaskEnqueued(**slot, task="a", pool_slots=3, priority=0, logical_date=START),
+        e.TaskEnqueued(**slot, task="b", pool_slots=2, priority=9, logical_date=START),
+        e.SlotGranted(**slot, task="a", worker="w"),
+    )
+    project_all(writer.to, dsn)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        pool = reads.get_pool(connection, "p")
+        assert pool is not None
+        assert (pool.used, pool.held, pool.waiting, pool.workers, pool.worker_slots) == (3, 1, 1, 1, 4)
+        assert [worker.used for worker in reads.list_workers(connection, pool="p").items] == [3]
+        waiting = reads.list_pool_tasks(connection, "p", state="waiting").items
+        assert [(row.task, row.priority) for row in waiting] == [("b", 9)]
+        writer.write(e.SlotReleased(**slot, task="a"), e.SlotRefused(**slot, task="b", reason="too wide"))
+        project_all(writer.to, dsn)
+        pool = reads.get_pool(connection, "p")
+        assert pool is not None and (pool.used, pool.held, pool.waiting) == (0, 0, 0)
+        assert reads.list_pool_tasks(connection, "p").items == []
+
+
+def test_a_read_waits_for_its_write(writer: JournalWriter, dsn: str) -> None:
+    writer.write(deployed("etl"))
+    project_all(writer.to, dsn)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        assert reads.wait_for_position(connection, writer.position("etl"), 0.01)
+        writer.write(e.DagPaused(dag="etl", reason="", at=START))
+        assert not reads.wait_for_position(connection, writer.position("etl"), 0.02)
+
+
+@pytest.mark.parametrize("after", ["x", "AAAA", "WyJhIl0", "", "W10", "WzFd"])
+def test_a_cursor_of_something_else_is_refused(after: str, day: psycopg.Connection) -> None:
+    with pytest.raises(reads.BadCursor, match="cursor"):
+        reads.list_runs(day, after=after)
+
+
+def test_dead_letters_show_what_was_sent(day: psycopg.Connection) -> None:
+    letters = reads.list_dead_letters(day).items
+    assert [(row.source_topic, row.source_offset, row.key, row.value_bytes, row.code) for row in letters] == [
+        ("triggers", 7, "k", 2, "undecodable")
+    ]
+    assert reads.get_dead_letter_value(day, letters[0].partition, letters[0].offset) == b"\x00\xff"
