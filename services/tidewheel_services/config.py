@@ -26,7 +26,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
-        """Read ``TIDEWHEEL_LOG``, ``…_POSTGRES``, ``…_API``, ``…_TOKEN``, ``…_INSTANCE``; an empty one counts as unset."""
+        """From ``TIDEWHEEL_LOG``, ``…_POSTGRES``, ``…_API``, ``…_TOKEN``, ``…_INSTANCE``; empty counts as unset."""
         env = os.environ if environment is None else environment
         plain = cls()
         return cls(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import socket
 from collections import Counter
@@ -195,9 +196,15 @@ def test_killed_in_the_middle_of_a_run_it_goes_on_and_doubles_nothing(tmp_path: 
     with dev(directory) as (process, env):
         run = eventually(lambda: _ended(env), 60, "the end of the run")
         assert (run["state"], run["counts"]) == ("success", {"success": 6})
-        log = f"sqlite://{directory / '.tidewheel' / 'log.db'}"
-        proof = document("verify", "--log", log)
+        everything = _environment(directory)
+        proof = document("verify", env=everything)
         assert (proof["ok"], proof["violations"]) == (True, [])
+        assert document("projection", "verify", env=everything) == {"ok": True, "differences": []}
+        assert document("projection", "rebuild", env=everything)["records"] > proof["events"]
+        assert document("projection", "verify", env=everything)["ok"]
+        assert _ended(env) == run
+        checks = {check["check"]: check["result"] for check in document("doctor", env=everything)}
+        assert (checks["Log"], checks["Postgres"], checks["API"]) == ("ok", "ok", "ok")
     begun = Counter(ledger.read_text().splitlines())
     assert set(begun.values()) == {1}, "an attempt ran twice"
     tries = Counter(line.split()[0] for line in begun)
@@ -211,6 +218,13 @@ def _states(env: dict[str, str]) -> dict[str, str]:
 def _ended(env: dict[str, str]) -> Any:
     run = _get(env, "/dags/long/runs/killed")
     return run if run["ended_at"] else None
+
+
+def _environment(directory: Path) -> dict[str, str]:
+    """What `source .tidewheel/environment` sets."""
+    lines = (directory / ".tidewheel" / "environment").read_text().splitlines()
+    words = [shlex.split(line)[1] for line in lines]
+    return dict(word.split("=", 1) for word in words)
 
 
 def _get(env: dict[str, str], path: str) -> Any:

@@ -1,4 +1,4 @@
-"""On a real Kafka as real processes: shards move when a scheduler is killed, a record is one run, bad ones are set aside."""
+"""On a real Kafka, as real processes: shards move when a scheduler dies, a record is one run, bad ones are kept."""
 
 from __future__ import annotations
 

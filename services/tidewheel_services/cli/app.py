@@ -36,6 +36,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 topics = typer.Typer(name="topics", help="The log's topics.", no_args_is_help=True)
+projection = typer.Typer(name="projection", help="The read model in Postgres.", no_args_is_help=True)
 
 for family, commands in {
     _WRITE: (local.init, definitions.validate, definitions.plan, definitions.schema, dags.deploy),
@@ -60,7 +61,10 @@ for family, commands in {
     for command in commands:
         app.command(rich_help_panel=family)(command)
 topics.command("create")(maintenance.create_topics)
+projection.command("rebuild")(maintenance.rebuild_projection)
+projection.command("verify")(maintenance.verify_projection)
 app.add_typer(topics, rich_help_panel=_KEEP)
+app.add_typer(projection, rich_help_panel=_KEEP)
 
 
 @app.callback()

@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 REFUSED = 1
 UNREACHABLE = 2
 INTERRUPTED = 130
+#: Faults of the surroundings whose message is written for people.
+_TOLD = (
+    ("tidewheel.log.interface", "LogError"),
+    ("tidewheel.runtime.recovery", "JournalBroken"),
+    ("tidewheel_projections.rebuild", "ReplayFailed"),
+    ("tidewheel_services.api.main", "CannotServe"),
+)
 
 
 class CliError(Exception):
@@ -65,9 +72,7 @@ def explain(error: BaseException) -> str | None:
         return (
             f"Postgres: {_first_line(error)}. Is it running, and is TIDEWHEEL_POSTGRES right? `tidewheel doctor` looks"
         )
-    if _is_a(error, "tidewheel.log.interface", "LogError") or _is_a(
-        error, "tidewheel_services.api.main", "CannotServe"
-    ):
+    if any(_is_a(error, module, name) for module, name in _TOLD):
         return str(error)
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"

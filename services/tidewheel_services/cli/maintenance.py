@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tidewheel_services.cli.faults import REFUSED
-from tidewheel_services.cli.options import Json, LogUrl, settings
+from tidewheel_services.cli.options import Dsn, Json, LogUrl, settings
 from tidewheel_services.cli.output import write, write_json
 
 
@@ -60,4 +60,48 @@ def verify(
             write(f"{place}: invariant {violation.invariant}: {violation.message}")
         write(f"verify: FAILED ({report.events} events, {len(report.violations) + report.more} violations)")
     if not report.ok:
+        raise typer.Exit(REFUSED)
+
+
+def rebuild_projection(log: LogUrl = "", postgres: Dsn = "", as_json: Json = False) -> None:
+    """Make the read model anew from the journal, beside the one in use, and put it in its place."""
+    from tidewheel.log.opening import open_log
+    from tidewheel_projections.rebuild import rebuild
+
+    surroundings = settings(log=log, postgres=postgres)
+    opened = open_log(surroundings.log)
+    try:
+        applied = rebuild(surroundings.postgres, opened)
+    finally:
+        opened.close()
+    if as_json:
+        write_json({"records": applied})
+    else:
+        write(f"rebuilt from {applied} records")
+
+
+def verify_projection(log: LogUrl = "", postgres: Dsn = "", as_json: Json = False) -> None:
+    """Prove that the read model is what the journal says, row by row. Exit code 1 if it is not."""
+    import msgspec
+
+    from tidewheel.log.opening import open_log
+    from tidewheel_projections.rebuild import verify
+
+    surroundings = settings(log=log, postgres=postgres)
+    opened = open_log(surroundings.log)
+    try:
+        differences = verify(surroundings.postgres, opened)
+    finally:
+        opened.close()
+    if as_json:
+        found = [msgspec.structs.asdict(difference) for difference in differences]
+        write_json({"ok": not differences, "differences": found})
+    elif not differences:
+        write("projection verify: ok")
+    else:
+        for difference in differences[:20]:
+            write(f"{difference.table} {difference.key} is {difference.kind}")
+            write(f"  found:    {difference.found}\n  expected: {difference.expected}")
+        write(f"projection verify: FAILED ({len(differences)} rows or more); `tidewheel projection rebuild` mends it")
+    if differences:
         raise typer.Exit(REFUSED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -73,10 +74,16 @@ def workflow_files(paths: list[Path]) -> list[Path]:
 
 
 def files_below(directory: Path) -> list[Path]:
-    """Every YAML file below the directory, in order, hidden files and directories left out."""
-    found: list[Path] = []
-    for path in sorted(directory.rglob("*")):
-        hidden = any(part.startswith(".") for part in path.relative_to(directory).parts)
-        if path.suffix in (".yaml", ".yml") and not hidden and path.is_file():
-            found.append(path)
-    return found
+    """Every YAML file below the directory, in order, hidden files and directories left out.
+
+    Hidden directories are not entered: `tidewheel dev` looks often, and its own state lies in one.
+    """
+    found: list[str] = []
+    for folder, folders, files in os.walk(directory):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found.extend(
+            os.path.join(folder, name)  # noqa: PTH118 (a Path for each is what costs)
+            for name in files
+            if name.endswith((".yaml", ".yml")) and not name.startswith(".")
+        )
+    return [Path(name) for name in sorted(found)]

@@ -71,20 +71,11 @@ def worker(
 
 def projector(log: LogUrl = "", postgres: Dsn = "", name: Instance = "") -> None:
     """Run the projector: it writes the journal's events into Postgres."""
-    from tidewheel_projections.projector import Projector
     from tidewheel_services.process_log import log_to_stderr
-    from tidewheel_services.waiting_for_log import open_when_there
+    from tidewheel_services.projector.main import run_projector
 
     log_to_stderr()
-    surroundings = settings(log=log, postgres=postgres, instance=name)
-    stop = stop_on_signals()
-    opened = open_when_there(surroundings.log, stop)
-    if opened is None:
-        return
-    try:
-        Projector(opened, surroundings.postgres, surroundings.instance or socket.gethostname()).run(stop)
-    finally:
-        opened.close()
+    run_projector(settings(log=log, postgres=postgres, instance=name), stop_on_signals())
 
 
 def api(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import threading
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from rich.markup import escape
 
 from tidewheel_services.cli.client import Client
 from tidewheel_services.cli.definitions import show_mistakes
+from tidewheel_services.config import Settings
 from tidewheel_services.process_log import log_to_stderr
 from tidewheel_services.standalone.deploying import Deployer, Told
 from tidewheel_services.standalone.engine import CannotRun, Engine
@@ -34,11 +36,11 @@ def run_dev(directory: Path, *, port: int, slots: int, verbose: bool, stop: thre
         with Client(engine.settings) as client:
             deployer = Deployer(directory, client, state / "deployed.json", engine.serve_pools)
             _tell(terminal, deployer.look())
-            terminal.print(
-                f"[bold green]up[/]: {deployer.dags} DAG{'' if deployer.dags == 1 else 's'}; API at {engine.settings.api} (see /docs); "
-                f"state in {escape(str(state))}\nCtrl-C ends it; the next start goes on from here"
-            )
-            _hint(terminal, engine.settings.api)
+            count = f"{deployer.dags} DAG{'' if deployer.dags == 1 else 's'}"
+            terminal.print(f"[bold green]up[/]: {count}; API at {engine.settings.api} (see /docs)")
+            terminal.print(f"state in {escape(str(state))}; Ctrl-C ends it, the next start goes on from here")
+            environment = _write_environment(state, engine.settings)
+            terminal.print(f"in other terminals: [bold]source {escape(environment)}[/]")
             while not stop.wait(LOOK_S) and not engine.failed.is_set():
                 _tell(terminal, deployer.look())
     finally:
@@ -48,12 +50,12 @@ def run_dev(directory: Path, *, port: int, slots: int, verbose: bool, stop: thre
         raise CannotRun(f"a part of the engine failed: {engine.fault}")
 
 
-def _hint(terminal: Console, api: str) -> None:
-    """Another port must be told to the other commands."""
-    from tidewheel_services.config import Settings
-
-    if api != Settings().api:
-        terminal.print(f"in other terminals: [bold]export TIDEWHEEL_API={api}[/]")
+def _write_environment(state: Path, settings: Settings) -> str:
+    """Where everything is, for the other commands' shells."""
+    path = state / "environment"
+    found = {"TIDEWHEEL_API": settings.api, "TIDEWHEEL_LOG": settings.log, "TIDEWHEEL_POSTGRES": settings.postgres}
+    path.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in found.items()))
+    return shlex.quote(str(path))
 
 
 def _tell(terminal: Console, told: Told) -> None:
