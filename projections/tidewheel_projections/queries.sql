@@ -39,7 +39,7 @@ WHERE v.dag = %(dag)s::text COLLATE "C" AND v.version = %(version)s::text COLLAT
 SELECT dag, run_id, version, kind, state, tidewheel.iso(logical_date) AS logical_date, tidewheel.iso(created_at) AS created_at,
        tidewheel.iso(started_at) AS started_at, tidewheel.iso(ended_at) AS ended_at,
        tidewheel.iso(cancel_requested_at) AS cancel_requested_at, reason, actor, tasks, counts, shard_seq
-FROM tidewheel.runs
+FROM tidewheel.runs r
 WHERE (%(dag)s::text IS NULL OR dag = %(dag)s::text COLLATE "C")
   AND (%(states)s::text[] IS NULL OR state = ANY (%(states)s::text[]))
   AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
@@ -47,7 +47,7 @@ WHERE (%(dag)s::text IS NULL OR dag = %(dag)s::text COLLATE "C")
   AND (%(until)s::timestamptz IS NULL OR created_at < %(until)s::timestamptz)
   AND (%(after_at)s::timestamptz IS NULL
        OR (created_at, dag, run_id) < (%(after_at)s::timestamptz, %(after_dag)s::text COLLATE "C", %(after_run)s::text COLLATE "C"))
-ORDER BY created_at DESC, dag DESC, run_id DESC
+ORDER BY r.created_at DESC, r.dag DESC, r.run_id DESC
 LIMIT %(limit)s::bigint
 
 -- name: get_run

@@ -167,3 +167,23 @@ def test_dead_letters_show_what_was_sent(day: psycopg.Connection) -> None:
         ("triggers", 7, "k", 2, "undecodable")
     ]
     assert reads.get_dead_letter_value(day, letters[0].partition, letters[0].offset) == b"\x00\xff"
+
+
+@pytest.mark.parametrize(
+    ("dag", "states", "index"),
+    [(None, None, "runs_newest"), ("etl", None, "runs_newest_of_dag"), (None, ["failed"], "runs_failed")],
+)
+def test_a_page_of_runs_is_read_off_an_index(
+    dag: str | None, states: list[str] | None, index: str, migrated: psycopg.Connection
+) -> None:
+    """A page must not cost a sort of all runs. Sorting is made dear here, as a large table makes it."""
+    query = named_queries()["list_runs"]
+    names = ("kind", "after_at", "after_dag", "after_run", "since", "until")
+    parameters = {**dict.fromkeys(names), "dag": dag, "states": states, "limit": 100}
+    with migrated.transaction(force_rollback=True):
+        migrated.execute("SET LOCAL enable_seqscan = off")
+        migrated.execute("SET LOCAL enable_bitmapscan = off")
+        migrated.execute("SET LOCAL enable_sort = off")
+        plan = [row[0] for row in migrated.execute(b"EXPLAIN " + query, parameters)]
+    assert any(f"Index Scan Backward using {index} " in line for line in plan), plan
+    assert not any("Sort" in line for line in plan), plan
