@@ -179,31 +179,31 @@ def test_what_cannot_be_undone_ends_the_runner(
         wait_until(lambda: not alive(project / "child"), "the child is ended with the runner", 2)
 
 
-@pytest.mark.parametrize(
-    ("action", "kind", "words", "exit_code"),
-    [
-        (python("shop:raises"), "exception", "KeyError: 'day'", None),
-        (python("shop:add", a=1), "exception", "missing 1 required positional argument: 'b'", None),
-        (python("shop:exits", code=4), "exit_code", "sys.exit(4)", 4),
-        (python("shop:drops", code=5), "exit_code", "status 5: last words", 5),
-        (python("shop:drops", code=0), "exception", "without a result", None),
-        (python("shop:crashes"), "signal", "SIGSEGV", None),
-        (python("shop:closes"), "exception", "closed files that are not its own", None),
-        (python("shop:big"), "output", "2000002 bytes", None),
-        (python("shop:nothing"), "setup", "has no attribute 'nothing'", None),
-        (python("shop:not_callable"), "setup", "not callable, it is a int", None),
-        (python("no_such_module:f"), "setup", "No module named 'no_such_module'", None),
-        (python("shop"), "setup", "not of the form module:callable", None),
-    ],
-)
-def test_every_end_has_its_kind_and_the_next_call_is_fine(
-    engine: Engine, process_worker: StartWorker, action: PythonSpec, kind: str, words: str, exit_code: int | None
-) -> None:
+ENDS: list[tuple[PythonSpec, str, str, int | None]] = [
+    (python("shop:raises"), "exception", "KeyError: 'day'", None),
+    (python("shop:add", a=1), "exception", "missing 1 required positional argument: 'b'", None),
+    (python("shop:exits", code=4), "exit_code", "sys.exit(4)", 4),
+    (python("shop:drops", code=5), "exit_code", "status 5: last words", 5),
+    (python("shop:drops", code=0), "exception", "without a result", None),
+    (python("shop:crashes"), "signal", "SIGSEGV", None),
+    (python("shop:closes"), "exception", "closed files that are not its own", None),
+    (python("shop:big"), "output", "2000002 bytes", None),
+    (python("shop:nothing"), "setup", "has no attribute 'nothing'", None),
+    (python("shop:not_callable"), "setup", "not callable, it is a int", None),
+    (python("no_such_module:f"), "setup", "No module named 'no_such_module'", None),
+    (python("shop"), "setup", "not of the form module:callable", None),
+]
+
+
+def test_every_end_has_its_kind_and_the_next_call_is_fine(engine: Engine, process_worker: StartWorker) -> None:
     process_worker()
-    failure = engine.failure(engine.assign(action))
-    assert (failure.kind, failure.exit_code) == (kind, exit_code)
-    assert words in failure.message
-    assert engine.success(engine.assign(python("shop:add", a=1, b=2))) == {"sum": 3}
+    tasks = [engine.assign(action) for action, _, _, _ in ENDS]
+    for task, (action, kind, words, exit_code) in zip(tasks, ENDS, strict=True):
+        failure = engine.failure(task)
+        assert (failure.kind, failure.exit_code) == (kind, exit_code), action
+        assert words in failure.message, action
+    for task in [engine.assign(python("shop:add", a=1, b=2)) for _ in range(8)]:
+        assert engine.success(task) == {"sum": 3}
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
