@@ -173,6 +173,73 @@ class KafkaBroker:
             time.sleep(0.05)
 
 
+class KafkaContainer:
+    """The same broker in a Docker container."""
+
+    def __init__(self, port: int = 0) -> None:
+        from testcontainers.core.container import DockerContainer
+
+        self.port = port or _free_port()
+        settings = {
+            "node.id": "1",
+            "process.roles": "broker,controller",
+            "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+            "advertised.listeners": f"PLAINTEXT://{self.address}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "controller.quorum.voters": "1@localhost:9093",
+            **BROKER_SETTINGS,
+        }
+        self._container = DockerContainer(f"apache/kafka:{KAFKA_VERSION}")
+        # docker-py takes an address to bind as well; testcontainers' own method would publish the port to the network.
+        self._container.ports.update(cast("dict[str, int | None]", {"9092/tcp": ("127.0.0.1", self.port)}))
+        for name, value in settings.items():
+            self._container.with_env("KAFKA_" + name.replace(".", "_").upper(), value)
+        self._started = False
+
+    @property
+    def address(self) -> str:
+        """``host:port`` for clients."""
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> KafkaContainer:
+        """Start, or start again after ``kill``."""
+        if self._started:
+            self._container.get_wrapped_container().start()
+        else:
+            self._container.start()
+            self._started = True
+        deadline = time.monotonic() + _START_S_MAX
+        while not serves(self.address):
+            if time.monotonic() > deadline:
+                raise BrokerUnavailable(f"the Kafka container did not come up on {self.address}: see `docker logs`")
+        return self
+
+    def stop(self) -> None:
+        """End and remove it."""
+        self._container.stop()
+
+    def kill(self) -> None:
+        """End it as ``kill -9`` does; the data stay."""
+        self._container.get_wrapped_container().kill()
+
+    def pause(self) -> None:
+        """Freeze it."""
+        self._container.get_wrapped_container().pause()
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._container.get_wrapped_container().unpause()
+
+    def __enter__(self) -> KafkaContainer:
+        """Start."""
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Stop."""
+        self.stop()
+
+
 @contextlib.contextmanager
 def open_broker(port: int = 0, data: Path | None = None) -> Iterator[str]:
     """The address of a broker, started if need be and stopped at the end."""
@@ -180,12 +247,14 @@ def open_broker(port: int = 0, data: Path | None = None) -> Iterator[str]:
         if not serves(address, timeout_s=5):
             raise BrokerUnavailable(f"no Kafka broker answers at {address} ({ADDRESS_VARIABLE})")
         yield address
-    elif docker_answers():
-        with _run_container(port or _free_port()) as address:
-            yield address
     else:
-        with KafkaBroker(port, data) as broker:
+        with own_broker(port, data) as broker:
             yield broker.address
+
+
+def own_broker(port: int = 0, data: Path | None = None) -> KafkaBroker | KafkaContainer:
+    """A broker of one's own, not yet started, that may be paused and killed."""
+    return KafkaContainer(port) if docker_answers() else KafkaBroker(port, data)
 
 
 def serves(address: str, timeout_s: float = 1.0) -> bool:
@@ -203,34 +272,6 @@ def docker_answers() -> bool:
         return False
     asked = subprocess.run(["docker", "info", "--format", "{{.ServerVersion}}"], capture_output=True, check=False)
     return asked.returncode == 0 and bool(asked.stdout.strip())
-
-
-@contextlib.contextmanager
-def _run_container(port: int) -> Iterator[str]:
-    from testcontainers.core.container import DockerContainer
-
-    address = f"127.0.0.1:{port}"
-    settings = {
-        "node.id": "1",
-        "process.roles": "broker,controller",
-        "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
-        "advertised.listeners": f"PLAINTEXT://{address}",
-        "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-        "controller.quorum.voters": "1@localhost:9093",
-        **BROKER_SETTINGS,
-    }
-    container = DockerContainer(f"apache/kafka:{KAFKA_VERSION}")
-    # docker-py takes an address to bind as well; testcontainers' own method would publish the port to the network.
-    container.ports.update(cast("dict[str, int | None]", {"9092/tcp": ("127.0.0.1", port)}))
-    for name, value in settings.items():
-        container.with_env("KAFKA_" + name.replace(".", "_").upper(), value)
-    with container:
-        deadline = time.monotonic() + _START_S_MAX
-        while not serves(address):
-            if time.monotonic() > deadline:
-                raise BrokerUnavailable(f"the Kafka container did not come up on {address}: see `docker logs`")
-        yield address
 
 
 def _formatted(command: list[str], jars: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import time
 from collections.abc import Iterable, Mapping
 from typing import cast
@@ -39,11 +40,13 @@ class LogLines:
         matter = str(arguments[0]) if arguments else template
         line = (template % arguments) if arguments else template
         now = time.monotonic()
-        if level < logging.ERROR or now - self._told.get(matter, -_REPEAT_S_MIN) < _REPEAT_S_MIN:
-            _log.debug("librdkafka", line=line)
+        if now - self._told.get(matter, -_REPEAT_S_MIN) < _REPEAT_S_MIN:
             return
         self._told[matter] = now
-        _log.warning("librdkafka", line=line)
+        if level < logging.ERROR:
+            _log.debug("librdkafka", line=line)
+        else:
+            _log.warning("librdkafka", line=line)
 
 
 def base_config(servers: str, extra: Mapping[str, str]) -> Config:
@@ -78,6 +81,11 @@ def consumer_config(servers: str, extra: Mapping[str, str], group: str) -> Confi
         "fetch.queue.backoff.ms": 10,
         "queued.max.messages.kbytes": 16_384,
     }
+
+
+def unique_client_id(instance: str) -> str:
+    """A client id that tells this process's clients from those of another one of the same name."""
+    return f"tidewheel-{instance}-{secrets.token_hex(6)}"
 
 
 def fault_of(error: KafkaException) -> KafkaError:

@@ -8,7 +8,6 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import cast
 
-import structlog
 from confluent_kafka import (
     Consumer,
     ConsumerGroupTopicPartitions,
@@ -28,6 +27,7 @@ from tidewheel.log.kafka.client import (
     fault_of,
     log_replaced,
     unavailable,
+    unique_client_id,
 )
 from tidewheel.log.kafka.owner import KafkaOwner, check_instance
 from tidewheel.log.kafka.producer import KafkaProducer
@@ -46,9 +46,9 @@ _LEADER_MOVES = {
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
 }
-
-_log = structlog.get_logger("tidewheel.kafka")
 
 
 class KafkaLog:
@@ -118,7 +118,7 @@ class KafkaLog:
                 raise LogMisconfigured(f"no topic '{self._prefix}{topic}': run `tidewheel topics create`")
         dog = Watchdog(self._stuck_s, self._on_stuck)
         transactions = Transactions(self._base(), self._servers, self._prefix + instance, self._call_s_max, dog)
-        config = self._consumer_config(self._group)
+        config = {**self._consumer_config(self._group), "client.id": unique_client_id(instance)}
         owner = KafkaOwner(config, self._prefix, self.partitions, instance, self, transactions)
         weakref.finalize(owner, dog.close)
         self._opened.add(owner)
@@ -164,8 +164,7 @@ class KafkaLog:
         """Where to read these shards from, of those with settled positions (``InputPositions``)."""
         try:
             answer = self._committed(shards, stable=True)
-        except KafkaException as error:
-            _log.debug("positions not known yet", error=fault_of(error).str())
+        except KafkaException:
             return {}
         starts: dict[int, dict[tuple[str, int], int]] = {}
         unsettled: set[int] = set()
@@ -179,10 +178,19 @@ class KafkaLog:
             starts.pop(shard, None)
         try:
             clamped = self._clamp({place: offset for shard in starts.values() for place, offset in shard.items()}, 0)
-        except LogUnavailable as error:
-            _log.debug("positions not known yet", error=str(error))
+        except LogUnavailable:
             return {}
         return {shard: {place: clamped[place] for place in places} for shard, places in starts.items()}
+
+    def holder(self, instance: str) -> str:
+        """Client id of the group's member of this name; nothing if there is none (``InputPositions``)."""
+        try:
+            group = self._admin.describe_consumer_groups([self._group], request_timeout=CONTACT_S_MAX)[self._group]
+            members = group.result().members
+        except KafkaException as error:
+            raise unavailable(self._servers, "asking for the group's members", error) from error
+        name = self._prefix + instance
+        return next((member.client_id for member in members if member.group_instance_id == name), "")
 
     def _committed(self, shards: frozenset[int], *, stable: bool) -> list[TopicPartition]:
         """The group's positions; of those that an open transaction may still move, an error if they must be stable."""
@@ -241,6 +249,10 @@ class KafkaLog:
             try:
                 return {(tp.topic[length:], tp.partition): future.result().offset for tp, future in futures.items()}
             except KafkaException as error:
-                if time.monotonic() >= deadline or fault_of(error).code() not in _LEADER_MOVES:
+                moves = fault_of(error).code() in _LEADER_MOVES
+                if moves:
+                    # The client keeps asking by the leader it knows; only this makes it learn of another.
+                    existing(self._admin, self._servers, self._prefix)
+                if not moves or time.monotonic() >= deadline:
                     raise unavailable(self._servers, "asking for offsets", error) from error
-                time.sleep(0.05)
+                time.sleep(0.02)

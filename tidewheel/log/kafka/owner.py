@@ -24,7 +24,6 @@ from tidewheel.log.interface import (
     Batch,
     CommitAborted,
     Fenced,
-    LogError,
     LogMisconfigured,
     LogUnavailable,
     Record,
@@ -46,11 +45,14 @@ _INSTANCE = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _log = structlog.get_logger("tidewheel.kafka")
 
 
-class InputPositions(Protocol):
-    """Where owned inputs are to be read from."""
+class GroupState(Protocol):
+    """What the broker knows of the group."""
 
     def stable(self, shards: frozenset[int]) -> dict[int, dict[tuple[str, int], int]]:
         """Start offsets by short topic and partition, of those shards whose committed positions are settled."""
+
+    def holder(self, instance: str) -> str:
+        """Client id of the group's member of this name; nothing if there is none."""
 
 
 class KafkaOwner:
@@ -62,13 +64,13 @@ class KafkaOwner:
         prefix: str,
         partitions: int,
         instance: str,
-        positions: InputPositions,
+        group: GroupState,
         transactions: Transactions,
     ) -> None:
         self._partitions = partitions
         self._prefix = prefix
         self._instance = instance
-        self._source = positions
+        self._group = group
         self._transactions = transactions
         self._topics = {prefix + topic: topic for topic in INPUTS}
         #: What the group gave us; a subset of it is started.
@@ -83,20 +85,20 @@ class KafkaOwner:
         self._rewind = False
         self._must_reset = False
         self._must_rejoin = False
-        self._replaced = False
+        self._fenced = False
         self._closed = False
         self._retry_at = 0.0
-        self._consumer = Consumer(
-            {
-                **config,
-                "group.instance.id": prefix + instance,
-                "group.protocol": "classic",
-                "partition.assignment.strategy": "range",
-                "session.timeout.ms": SESSION_TIMEOUT_MS,
-                "heartbeat.interval.ms": _HEARTBEAT_MS,
-                "fetch.wait.max.ms": 500,
-            }
-        )
+        self._client_id = config["client.id"]
+        self._config: Config = {
+            **config,
+            "group.instance.id": prefix + instance,
+            "group.protocol": "classic",
+            "partition.assignment.strategy": "range",
+            "session.timeout.ms": SESSION_TIMEOUT_MS,
+            "heartbeat.interval.ms": _HEARTBEAT_MS,
+            "fetch.wait.max.ms": 500,
+        }
+        self._consumer = Consumer(self._config)
         self._subscribe()
 
     def poll(self, max_records: int, timeout_s: float) -> Batch:
@@ -112,8 +114,9 @@ class KafkaOwner:
                 remaining = 0.0
             pending = len(self._epochs) < len(self._assigned)
             self._fetch(max_records, min(remaining, _STABLE_RETRY_S) if pending else remaining, records)
-            if self._replaced:
-                raise self._replaced_error()
+            if self._fenced:
+                self._join_again()
+                records.clear()
             if records or remaining <= 0 or before != (self._last_epoch, len(self._epochs)):
                 break
         token = (self._consumer.consumer_group_metadata(), dict(self._epochs))
@@ -141,8 +144,7 @@ class KafkaOwner:
 
     def reset(self) -> None:
         """Settle the last transaction and start over from the committed positions."""
-        if self._replaced:
-            raise self._replaced_error()
+        self._refuse_if_replaced()
         self._transactions.settle()
         self._stop_shards()
         if self._must_rejoin:
@@ -222,7 +224,7 @@ class KafkaOwner:
         if not wanted or time.monotonic() < self._retry_at:
             return
         self._retry_at = time.monotonic() + _STABLE_RETRY_S
-        for shard, starts in self._source.stable(wanted).items():
+        for shard, starts in self._group.stable(wanted).items():
             self._last_epoch += 1
             self._epochs[shard] = self._last_epoch
             for (topic, partition), offset in starts.items():
@@ -279,7 +281,7 @@ class KafkaOwner:
             if place in self._next and offset is not None and offset > self._next[place]:
                 self._next[place] = offset
         elif code == KafkaError.FENCED_INSTANCE_ID or error.fatal() or code == KafkaError._FATAL:
-            self._replaced = True
+            self._fenced = True
         elif code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             _log.error("retention deleted inputs before they were read", error=error.str())
             self._stop_shards()
@@ -288,8 +290,24 @@ class KafkaOwner:
         elif not error.retriable() and code != KafkaError._MAX_POLL_EXCEEDED:
             raise LogUnavailable(f"cannot read the inputs: {error.str()}")
 
-    def _replaced_error(self) -> LogError:
-        return Fenced(f"another scheduler has started as instance '{self._instance}'; give each its own name")
+    def _join_again(self) -> None:
+        """The group took our place for another's.
+
+        That may be us: a lost answer to a join makes the broker count us twice.
+        """
+        self._refuse_if_replaced()
+        self._assigned = frozenset()
+        self._epochs, self._next, self._sent = {}, {}, {}
+        self._consumer.close()
+        self._consumer = Consumer(self._config)
+        self._subscribe()
+        self._fenced = False
+
+    def _refuse_if_replaced(self) -> None:
+        """Starting anything anew would throw out another process of our name, and it us, without end."""
+        if self._group.holder(self._instance) not in ("", self._client_id):
+            self._fenced = True
+            raise Fenced(f"another scheduler has started as instance '{self._instance}'; give each its own name")
 
 
 def check_instance(instance: str) -> None:
