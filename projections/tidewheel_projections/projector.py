@@ -87,7 +87,7 @@ class Projector:
                 # A stopped partition is left out of the next reader.
                 starts = session.starts()
                 if not starts:
-                    session.beat(self._instance, self._started_at, {})
+                    session.beat(self._instance, self._started_at, {}, {})
                     stop.wait(BEAT_S)
                     continue
                 reader = self._log.reader(starts)
@@ -104,7 +104,7 @@ class Projector:
             if records:
                 self.applied += session.apply(records, reader.positions())
             if time.monotonic() >= next_beat:
-                session.beat(self._instance, self._started_at, self._ends(tracks))
+                session.beat(self._instance, self._started_at, self._ends(tracks), reader.positions())
                 next_beat = time.monotonic() + BEAT_S
             tracks = session.journals.tracks
             if any(tracks[place].stopped for place in followed):

@@ -69,15 +69,19 @@ class Session:
             self.reload()
             return self._apply_carefully(records)
 
-    def beat(self, instance: str, started_at: int, ends: Mapping[Place, int]) -> None:
-        """Say that the projector lives, and where the log ends."""
+    def beat(
+        self, instance: str, started_at: int, ends: Mapping[Place, int], next_offsets: Mapping[Place, int]
+    ) -> None:
+        """Say that the projector lives, where the log ends, and which markers were passed since the last record."""
+        for place, track in self.journals.tracks.items():
+            end = ends.get(place, track.end_offset)
+            following = track.next_offset if track.stopped else next_offsets.get(place, 0)
+            if end != track.end_offset or following > track.next_offset:
+                track.end_offset = end
+                track.next_offset = max(following, track.next_offset)
+                self.journals.moved.add(place)
         with self._connection.transaction():
             self._refuse_if_replaced()
-            for place, end in ends.items():
-                track = self.journals.tracks[place]
-                if track.end_offset != end:
-                    track.end_offset = end
-                    self.journals.moved.add(place)
             self._store.write_tracks(self.journals)
             self._store.write_health(instance, started_at)
         self.journals.moved.clear()

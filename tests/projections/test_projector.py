@@ -31,6 +31,8 @@ from tidewheel_projections.reads import get_projector, get_run, get_task, list_a
 
 TASKS = ("extract", "load", "report")
 
+pytestmark = pytest.mark.postgres
+
 
 @pytest.fixture
 def log() -> MemoryLog:

@@ -14,6 +14,8 @@ from tidewheel.log.partition import partition_of
 from tidewheel.wire.messages import LogChunk
 from tidewheel_projections.reads import list_positions
 
+pytestmark = pytest.mark.postgres
+
 
 def paused(dag: str) -> e.DagPaused:
     return e.DagPaused(dag=dag, reason="r", at=START)

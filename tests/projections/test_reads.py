@@ -19,6 +19,8 @@ from tidewheel_projections.queries import named_queries
 from tidewheel_projections.schema import migrate
 from tidewheel_projections.views import Page
 
+pytestmark = pytest.mark.postgres
+
 
 @pytest.fixture
 def writer() -> JournalWriter:

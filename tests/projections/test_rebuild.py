@@ -14,6 +14,8 @@ from tidewheel_projections import projector as module
 from tidewheel_projections.reads import list_runs
 from tidewheel_projections.rebuild import ReplayFailed, rebuild, verify
 
+pytestmark = pytest.mark.postgres
+
 
 @pytest.fixture
 def log() -> MemoryLog:

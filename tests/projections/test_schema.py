@@ -37,6 +37,8 @@ TYPES: dict[Kind, str] = {
     "texts": "ARRAY",
 }
 
+pytestmark = pytest.mark.postgres
+
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 def test_tables_in_code_are_the_migrated_ones(table: Table, dsn: str) -> None:
