@@ -13,12 +13,15 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from engine import Engine
 
-from tidewheel.worker import Executor, Worker
+from tidewheel.worker import Executor, Worker, postbox
 from tidewheel_services.worker.http import Http
 from tidewheel_services.worker.runners import Runners
 from tidewheel_services.worker.secrets import LocalSecrets
 from tidewheel_services.worker.shell import Shell
 from tidewheel_services.worker.supervision import Supervisor
+
+# Closing waits for one read: a hundred tests should not wait a hundred times.
+postbox.WAIT_S = 0.02
 
 StartWorker = Callable[..., Worker]
 

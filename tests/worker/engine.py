@@ -170,7 +170,7 @@ class Engine:
 
     def _run(self) -> None:
         while not self._closing:
-            for record in self._reader.read(1_000, 0.1):
+            for record in self._reader.read(1_000, 0.02):
                 assert record.value is not None
                 command = codec.decode(record.value)
                 if not self.silent:

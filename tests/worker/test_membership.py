@@ -52,3 +52,22 @@ def test_without_slots_it_leaves_and_waits() -> None:
     member.resize(1, 9.0)
     command = member.command(9.0)
     assert isinstance(command, JoinPool) and command.slots == 1
+
+
+def test_a_welcome_that_was_under_way_does_not_hide_a_new_offer() -> None:
+    member = membership()
+    member.command(0.0)
+    member.resize(3, 1.0)
+    member.welcomed(60_000, 1.1)
+    assert member.due == 1.0
+    command = member.command(1.2)
+    assert isinstance(command, JoinPool) and command.slots == 3
+
+
+def test_a_welcome_after_it_left_changes_nothing() -> None:
+    member = membership()
+    member.command(0.0)
+    member.resize(0, 1.0)
+    member.command(1.0)
+    member.welcomed(60_000, 1.1)
+    assert member.due == math.inf

@@ -28,10 +28,13 @@ class Membership:
         self._host = host
         self._join_again_s = JOIN_AGAIN_S
         self._term_s = 0.0
+        #: Slots of the last join; None: none was sent yet.
+        self._offered: int | None = None
 
     def command(self, now: float) -> JoinPool | RenewWorker | LeavePool:
         """What is due now."""
         if self.slots < 1:
+            self._offered = 0
             self.due = math.inf
             return LeavePool(
                 actor=f"worker:{self._worker}",
@@ -47,6 +50,7 @@ class Membership:
                 worker=self._worker,
                 mail_partition=self._mail_partition,
             )
+        self._offered = self.slots
         self.due = now + self._join_again_s
         self._join_again_s = min(2 * self._join_again_s, JOIN_AGAIN_S_MAX)
         return JoinPool(
@@ -60,6 +64,9 @@ class Membership:
 
     def welcomed(self, term_ms: int, now: float) -> None:
         """The pool has this worker on its list for ``term_ms``."""
+        if self._offered != self.slots or self.slots < 1:
+            # The welcome answers an offer that is out of date: the new one is still to be sent.
+            return
         self.welcome = True
         self._join_again_s = JOIN_AGAIN_S
         self._term_s = term_ms / 1000
