@@ -53,6 +53,15 @@ def test_a_new_version_with_the_same_slots_keeps_the_cursor() -> None:
     outcome.then(replace(deployed(two, "v2", cursor=NOW), at=NOW + 5 * MINUTE))
 
 
+def test_a_changed_schedule_answers_no_slot_again_when_the_clock_has_stepped_back() -> None:
+    one, two = workflow(task("a"), schedule=EVERY_TEN), workflow(task("a"), schedule=Schedule(cron=("*/5 * * * *",)))
+    slot = NOW + 10 * MINUTE
+    outcome = nobody().when(deploy(one), at=NOW).when(c.FireSchedule(dag="d"), at=slot)
+    changed = outcome.when(deploy(two, "v2"), at=NOW)
+    changed.then(replace(deployed(two, "v2", cursor=slot), at=NOW))
+    changed.when(c.FireSchedule(dag="d"), at=slot).then()
+
+
 def test_a_changed_schedule_loses_no_slot_that_was_due_and_invents_none() -> None:
     one = workflow(task("a"), schedule=EVERY_TEN)
     two = workflow(task("a"), schedule=Schedule(cron=("* * * * *",)))

@@ -55,12 +55,15 @@ def decide_deploy_dag(d: Decision[Dag], command: c.DeployDag) -> None:
 
 
 def _cursor(d: Decision[Dag], schedule: Schedule | None, before: Schedule | None) -> int | None:
-    """A schedule that stays keeps its place; a new or changed one owes slots from now on."""
+    """A schedule that stays keeps its place; a new or changed one owes slots from now on.
+
+    Never from before what is answered already, should the clock have stepped back: no slot gets a second run.
+    """
     if schedule is None:
         return None
     if before is not None and d.state.cursor is not None and _same_slots(schedule, before):
         return d.state.cursor
-    return d.now
+    return max(d.now, d.state.cursor or d.now)
 
 
 def _skip_rest(d: Decision[Dag], schedule: Schedule) -> None:

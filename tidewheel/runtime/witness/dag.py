@@ -78,7 +78,7 @@ class DagWitness:
             self._findings.add(
                 4, f"version {event.version} is deployed with cursor {event.cursor} and schedule {schedule}"
             )
-        elif event.cursor is not None and event.cursor > event.at:
+        elif event.cursor is not None and event.cursor > max(event.at, self._cursor or event.at):
             self._findings.add(4, f"the schedule's cursor is set {event.cursor - event.at} ms into the future")
         elif before is not None and _same_slots(before.workflow.schedule, schedule) and event.cursor != self._cursor:
             self._findings.add(4, f"the schedule stayed, but its cursor jumped from {self._cursor} to {event.cursor}")
