@@ -27,13 +27,15 @@ def writer() -> JournalWriter:
     return JournalWriter(MemoryLog(partitions=4))
 
 
-@pytest.fixture
-def day(writer: JournalWriter, dsn: str) -> Iterator[psycopg.Connection]:
-    """The read model after a day of everything."""
-    mixed_day(writer)
-    project_all(writer.to, dsn)
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        yield connection
+@pytest.fixture(scope="module")
+def day(postgres_server: str) -> Iterator[psycopg.Connection]:
+    """The read model after a day of everything, to be read only."""
+    log = MemoryLog(partitions=4)
+    mixed_day(JournalWriter(log))
+    with fresh_database(postgres_server) as dsn:
+        project_all(log, dsn)
+        with psycopg.connect(dsn, autocommit=True, options="-c default_transaction_read_only=on") as connection:
+            yield connection
 
 
 @pytest.mark.parametrize("name", sorted(named_queries()))

@@ -49,27 +49,36 @@ def test_a_running_projector_goes_on_with_the_rebuilt_tables(log: MemoryLog, dsn
         assert verify(dsn, log) == []
 
 
-@pytest.mark.parametrize(
-    ("change", "table", "kind"),
-    [
-        ("UPDATE runs SET state = 'success' WHERE dag = 'dag_1' AND run_id = 'bad'", "runs", "different"),
-        ("UPDATE attempts SET exit_code = 0 WHERE exit_code = 3 AND dag = 'dag_0'", "attempts", "different"),
-        ("DELETE FROM events WHERE key = 'dag_0' AND type = 'DagPaused'", "events", "missing"),
-        ("INSERT INTO pools VALUES ('ghost', 1, '', 0, 0, 0, now(), 1)", "pools", "extra"),
-        (
-            "UPDATE tasks SET output = '{\"rows\": 18}' WHERE dag = 'dag_4' AND run_id = 'r1' AND task = 'load'",
-            "tasks",
-            "different",
-        ),
-        ("UPDATE task_logs SET text = 'all fine' WHERE chunk = 1 AND dag = 'dag_0'", "task_logs", "different"),
-    ],
-)
-def test_verify_finds_a_row_that_somebody_changed(change: str, table: str, kind: str, log: MemoryLog, dsn: str) -> None:
+#: What somebody might do, and what is to be found.
+CHANGES = {
+    "UPDATE runs SET state = 'success' WHERE dag = 'dag_1' AND run_id = 'bad'": ("runs", "different", "dag_1/bad"),
+    "UPDATE attempts SET exit_code = 0 WHERE exit_code = 3 AND dag = 'dag_0'": (
+        "attempts",
+        "different",
+        "dag_0/bad/extract/2",
+    ),
+    "DELETE FROM dag_versions WHERE version = 'v2'": ("dag_versions", "missing", "dag_1/v2"),
+    "INSERT INTO pools VALUES ('ghost', 1, '', 0, 0, 0, now(), 1)": ("pools", "extra", "ghost"),
+    "UPDATE tasks SET output = '{\"rows\": 18}' WHERE dag = 'dag_4' AND run_id = 'r1' AND task = 'load'": (
+        "tasks",
+        "different",
+        "dag_4/r1/load",
+    ),
+    "UPDATE task_logs SET text = 'all fine' WHERE chunk = 1 AND dag = 'dag_0'": (
+        "task_logs",
+        "different",
+        "dag_0/r0/load/1/1",
+    ),
+}
+
+
+def test_verify_finds_each_row_that_somebody_changed(log: MemoryLog, dsn: str) -> None:
     mixed_day(JournalWriter(log))
     project_all(log, dsn)
-    execute(dsn, change)
-    found = verify(dsn, log)
-    assert [(difference.table, difference.kind) for difference in found] == [(table, kind)]
+    for change in CHANGES:
+        execute(dsn, change)
+    found = {(difference.table, difference.kind, difference.key) for difference in verify(dsn, log)}
+    assert found == set(CHANGES.values())
 
 
 def test_verify_compares_at_the_projectors_position_not_at_the_logs_end(log: MemoryLog, dsn: str) -> None:
