@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from scenes import NOW, in_run, leased, queued, succeeded, task, workflow
+from scenes import NOW, created, in_run, leased, queued, started, succeeded, task, workflow
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
@@ -162,3 +162,23 @@ def test_max_tasks_holds_ready_tasks_back_in_order() -> None:
     outcome = in_run(of, queued("load"), *held, leased("load")).when(success(), at=NOW)
     outcome.then(succeeded("load"), queued("b"))
     assert outcome.decision.state.active_tasks == 1
+
+
+def test_a_run_that_goes_on_does_not_pass_by_an_older_one_that_waits_for_max_tasks() -> None:
+    of = workflow(task("load"), task("next", "load"), concurrency=Concurrency(max_tasks=1))
+    older = [created("old", logical_date=1), started("old")]
+    held = e.TaskReady(dag="d", run_id="old", task="load", attempt=1, at=NOW)
+    outcome = in_run(of, queued("load"), leased("load"), *older, held).when(success(), at=NOW)
+    waits = e.TaskReady(dag="d", run_id="r", task="next", attempt=1, at=NOW)
+    outcome.then(succeeded("load"), waits, queued("load", run_id="old"))
+
+
+def test_runs_that_start_one_after_the_other_do_not_starve_one_that_waits_for_max_tasks() -> None:
+    of = workflow(task("load"), concurrency=Concurrency(max_tasks=1, max_runs=2))
+    waiting = [created("old", logical_date=1), started("old")]
+    held = e.TaskReady(dag="d", run_id="old", task="load", attempt=1, at=NOW)
+    scene = in_run(of, queued("load"), leased("load"), *waiting, held, created("new"))
+    outcome = scene.when(success(), at=NOW)
+    new = e.TaskReady(dag="d", run_id="new", task="load", attempt=1, at=NOW)
+    ended = e.RunSucceeded(dag="d", run_id="r", at=NOW)
+    outcome.then(succeeded("load"), ended, started("new"), new, queued("load", run_id="old"))

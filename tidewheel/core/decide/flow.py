@@ -96,11 +96,15 @@ def _ends(run: RunState, task: Task) -> str:
 
 
 def queue_task(d: Decision[Dag], run: RunState, task: Task) -> None:
-    """Send the task's next attempt to its pool, or let it wait in the DAG while ``max_tasks`` is reached."""
+    """Send the task's next attempt to its pool, or let it wait in the DAG while ``max_tasks`` is reached.
+
+    Where others wait it takes its place among them: what has just become free is not the nearest's, but the next's.
+    """
     limit = d.state.definitions[run.version].workflow.concurrency.max_tasks
-    if limit is not None and d.state.active_tasks >= limit:
+    if limit is not None and (d.state.ready or d.state.active_tasks >= limit):
         attempt = run.task(task.id).attempt + 1
         d.record(e.TaskReady(dag=d.state.dag, run_id=run.run_id, task=task.id, attempt=attempt, at=d.now))
+        queue_held(d)
     else:
         _enqueue(d, run, task)
 
