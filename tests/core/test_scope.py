@@ -70,8 +70,8 @@ def test_each_kind_of_action_is_rendered_where_it_may_hold_expressions() -> None
     python = rendered(Python(callable="m:f", with_={"x": 1}))
     assert python == PythonSpec(callable="m:f", kwargs="<{'x': 1}>", env=env)  # type: ignore[arg-type]
     http = rendered(Http(method="PUT", url="u", headers={"H": "h"}, json={"j": 1}, expect=(204,)))
-    assert http == HttpSpec(method="PUT", url="<u>", headers={"H": ("[h]",)}, json="<{'j': 1}>", expect=(204,))
-    assert rendered(Http(method="PUT", url="u", body="text")).body == "<text>"
+    assert http == HttpSpec(method="PUT", url="[u]", headers={"H": ("[h]",)}, json="<{'j': 1}>", expect=(204,))
+    assert rendered(Http(method="PUT", url="u", body="text")).body == "[text]"
 
 
 def test_an_expression_that_fails_is_said_so() -> None:
