@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from msgspec.structs import replace
-from scenes import NOW, in_run, leased, queued, task, workflow
+from scenes import NOW, PlainEvaluator, created, deployed, in_run, leased, queued, started, succeeded, task, workflow
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.decide import resend_leases
+from tidewheel.core.expressions import Scope
 from tidewheel.core.mail import AssignTask, StopAttempt
-from tidewheel.core.workflow import Retry
+from tidewheel.core.rules import Rules
+from tidewheel.core.state import Dag
+from tidewheel.core.workflow import Python, Retry, Task
+from tidewheel.testing.playbook import given
 
 
 def grant(attempt: int = 1, **more: Any) -> c.GrantSlot:
@@ -29,12 +33,44 @@ def test_a_grant_becomes_a_lease_and_mail() -> None:
 
 
 def test_a_grant_nobody_wants_any_more_goes_back() -> None:
-    for scene in (in_run(workflow(task("load"))), in_run(workflow(task("load")), queued("load"), leased("load"))):
+    ended = succeeded("load")
+    other = task("other")
+    for scene in (
+        in_run(workflow(task("load"))),
+        in_run(workflow(task("load"), other), queued("load"), leased("load"), ended),
+    ):
         outcome = scene.when(grant(), at=NOW).then()
         (back,) = outcome.decision.commands
         assert isinstance(back, c.ReleaseSlot)
     outcome = in_run(workflow(task("load"))).when(grant(run_id="gone"), at=NOW).then()
     assert isinstance(outcome.decision.commands[0], c.ReleaseSlot)
+
+
+def test_a_grant_said_twice_does_not_free_the_slot_that_is_in_use() -> None:
+    outcome = in_run(workflow(task("load")), queued("load"), leased("load")).when(grant(), at=NOW).then()
+    assert not outcome.decision.commands
+    assert not outcome.decision.mail
+
+
+class Bottomless(PlainEvaluator):
+    """Finds values nested so deeply that they can be rendered but not written."""
+
+    def render(self, value: Any, scope: Scope) -> Any:
+        nested: list[Any] = []
+        for _ in range(100_000):
+            nested = [nested]
+        return nested
+
+
+def test_an_action_that_can_not_be_written_fails_the_task_and_frees_the_slot() -> None:
+    of = workflow(Task(id="load", action=Python(callable="m:f", with_={"x": "${{ tasks.deep.output }}"})))
+    scene = given(Dag(dag="d"), deployed(of), created(), started(), queued("load"), rules=Rules(evaluator=Bottomless()))
+    outcome = scene.when(grant(), at=NOW).then(e.TaskFailed, e.RunFailed)
+    failed = outcome.decision.events[0]
+    assert isinstance(failed, e.TaskFailed)
+    assert "can not be written" in failed.message
+    (back,) = outcome.decision.commands
+    assert isinstance(back, c.ReleaseSlot)
 
 
 def test_a_value_that_does_not_render_fails_the_task_and_frees_the_slot() -> None:

@@ -24,6 +24,8 @@ def decide_grant_slot(d: Decision[Dag], command: c.GrantSlot) -> None:
     """Lease the attempt to the worker if it is still wanted."""
     run = d.state.runs.get(command.run_id)
     state = run.task(command.task) if run is not None else None
+    if state is not None and state.live and state.attempt == command.attempt:
+        return  # said twice: the slot is in use, and comes back when the attempt ends
     if run is None or state is None or state.phase != "queued" or state.attempt != command.attempt:
         d.ask(
             c.ReleaseSlot(
@@ -148,7 +150,11 @@ def _action(state: Dag, run: RunState, name: str, rules: Rules) -> str:
     if fixed is not None:
         return fixed
     scope = scope_of(state, run, name)
-    action = encode_action(render_action(definition.tasks[name], definition.workflow.env, scope, rules.evaluator))
+    try:
+        action = encode_action(render_action(definition.tasks[name], definition.workflow.env, scope, rules.evaluator))
+    except (OverflowError, RecursionError, TypeError, ValueError) as error:
+        # Whatever the values are, the attempt must end: else it would keep its slot and its run for ever.
+        raise ExpressionError(f"the action can not be written with its values filled in: {error}") from error
     if len(action.encode()) > ACTION_BYTES_MAX:
         raise ExpressionError(f"with its values filled in the action has more than {ACTION_BYTES_MAX:,} bytes")
     return action
