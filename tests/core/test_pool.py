@@ -89,6 +89,14 @@ def test_an_attempt_wider_than_the_pool_is_refused_with_both_numbers() -> None:
     assert refusal.reason == "it takes 3 slots, and pool 'default' has 2"
 
 
+def test_a_pool_of_no_slots_is_closed_and_refuses_nobody() -> None:
+    closed = e.PoolConfigured(pool="default", at=NOW, slots=0)
+    scene = pool(joined(), closed, enqueued("a"))
+    scene.when(ALLOCATE, at=NOW).then()
+    opened = scene.when(c.ConfigurePool(pool="default", slots=1), at=NOW).then(e.PoolConfigured)
+    assert who(Given(opened.decision.state, RULES)) == [("a", "t")]
+
+
 def test_an_attempt_wider_than_every_worker_does_not_hold_up_the_others() -> None:
     assert who(pool(joined(slots=2), enqueued("a", pool_slots=3), enqueued("b"))) == [("b", "t")]
 

@@ -14,7 +14,10 @@ from tidewheel.core.state import HeadPlace, Pool, PoolWorker, Waiting
 
 
 def decide_configure_pool(d: Decision[Pool], command: c.ConfigurePool) -> None:
-    """Set the limit; waiting attempts that can never fit any more are refused when slots are next allocated."""
+    """Set the limit; waiting attempts that can never fit any more are refused when slots are next allocated.
+
+    A limit of 0 closes the pool for a while: everybody waits, and nobody is refused.
+    """
     if command.slots is not None and command.slots < 0:
         d.refuse("invalid", f"a pool has 0 slots or more, not {command.slots}")
         return
@@ -148,7 +151,7 @@ def decide_allocate_slots(d: Decision[Pool], command: c.AllocateSlots) -> None:
         if head is None:
             return
         item = d.state.waiting[d.state.queues[head[4]].first()[3]]
-        if d.state.slots is not None and item.pool_slots > d.state.slots:
+        if d.state.slots and item.pool_slots > d.state.slots:
             _refuse(d, item, d.state.slots)
             continue
         worker = _place(d.state, item)
