@@ -144,3 +144,10 @@ def test_ids_and_dates_of_the_schedule_are_its_own() -> None:
     scene = dag(workflow(task("a")))
     scene.when(start("scheduled__2026-01-01T00:00:00Z"), at=NOW).then().rejected("the schedule's own")
     scene.when(start(logical_date=NOW), at=NOW).then().rejected("belongs to the runs of the schedule")
+
+
+def test_a_long_reason_is_kept_once_and_not_for_every_task() -> None:
+    scene = in_run(workflow(*[task(f"t{number}") for number in range(5)]), queued("t0"), leased("t0"))
+    events = scene.when(c.CancelRun(dag="d", run_id="r", reason="because! " * 8_000), at=NOW).decision.events
+    assert sum(len(event.reason) for event in events) <= 72_000 + 5 * 200  # type: ignore[attr-defined]
+    assert len(events[0].reason) == 72_000  # type: ignore[attr-defined]

@@ -19,6 +19,8 @@ from tidewheel.core.transitions import TASK_ENDED
 
 #: Inputs travel in events up to this size, in bytes of JSON text.
 INPUTS_BYTES_MAX = 65_536
+#: What of a cancel's reason is repeated for each task, in characters: a run may have ten thousand of them.
+_TASK_REASON_MAX = 200
 #: How the ids of scheduled runs begin; the slot follows.
 SCHEDULED = "scheduled__"
 
@@ -156,13 +158,14 @@ def _cancel_task(d: Decision[Dag], command: c.CancelRun, name: str) -> None:
         "actor": command.actor,
         "worker": task.worker,
     }
+    reason = command.reason[:_TASK_REASON_MAX]
     if not task.live:
-        d.record(e.TaskCancelled(**place, reason=command.reason or "the run was cancelled"))
+        d.record(e.TaskCancelled(**place, reason=reason or "the run was cancelled"))
         if task.phase == "queued":
             definition = d.state.definitions[run.version]
             release(d, command.run_id, definition.tasks[name], task.attempt, "cancelled")
         return
-    d.record(e.TaskCancelRequested(**place, reason=command.reason))
+    d.record(e.TaskCancelRequested(**place, reason=reason))
     d.post(
         StopAttempt(
             receiver=task.worker,
@@ -172,6 +175,6 @@ def _cancel_task(d: Decision[Dag], command: c.CancelRun, name: str) -> None:
             task=name,
             attempt=task.attempt,
             cancel=True,
-            reason=command.reason,
+            reason=reason,
         )
     )
