@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,8 +15,8 @@ from tidewheel.core.decide import flow
 from tidewheel.core.mail import AssignTask
 from tidewheel.core.workflow import Concurrency, Retry, Run, Schedule, Task, Workflow
 from tidewheel.definition.expressions import CelEvaluator
-from tidewheel.log.interface import COMMANDS, DEAD_LETTERS, TRIGGERS, Append
-from tidewheel.log.memory import Fault
+from tidewheel.log.interface import COMMANDS, DEAD_LETTERS, TRIGGERS, Append, Batch, CommitAborted
+from tidewheel.log.memory import Fault, MemoryOwner
 from tidewheel.log.partition import partition_of
 from tidewheel.testing.world import Outcome, World
 from tidewheel.wire.codec import decode, encode
@@ -118,6 +118,26 @@ def test_no_fate_of_a_commit_loses_or_doubles_anything(fault: Fault) -> None:
         assert results(world) == {"r": "success"}
         assert len(world.started) == len(set(world.started)) == 8
         world.check()
+
+
+def test_a_batch_too_large_for_a_transaction_is_tried_again_in_smaller_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = MemoryOwner.commit
+
+    def commit_of_a_small_log(self: MemoryOwner, batch: Batch, appends: Sequence[Append]) -> Mapping[Any, int]:
+        if len(appends) > 100:
+            self._must_reset = True
+            raise CommitAborted("injected: the transaction took too long")
+        return commit(self, batch, appends)
+
+    monkeypatch.setattr(MemoryOwner, "commit", commit_of_a_small_log)
+    world = a_world(checkpoint_events=10_000)
+    world.add_worker(slots=1)
+    world.deploy(FAN)
+    for number in range(100):
+        world.send(c.StartRun(dag="fan", run_id=f"r{number}"))
+    world.settle()
+    assert len(results(world)) == 100
+    assert world.schedulers["scheduler-0"].status.aborts < 10
 
 
 def test_a_silent_worker_costs_one_lease_and_the_task_runs_again_elsewhere() -> None:

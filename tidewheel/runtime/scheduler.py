@@ -42,6 +42,9 @@ log = structlog.get_logger()
 
 #: Input records and timers of one batch: the transaction stays well under a second at a millisecond a command.
 BATCH_RECORDS = 500
+#: One command may come to thousands of events. After a batch of more events than this, or one that could not be
+#: committed, fewer records are taken, down to one: else a batch too large for a transaction would be tried for ever.
+BATCH_EVENTS = 20_000
 #: The loop looks up at least this often, whatever the clocks say.
 POLL_S_MAX = 1.0
 #: A checkpoint a shard after so many events: a takeover then folds at most about a second's worth.
@@ -100,6 +103,8 @@ class Scheduler:
         self._batches = self._events = self._inputs = self._aborts = 0
         self._commit_ms = 0.0
         self._committed_at = 0
+        #: Records and timers of the next batch.
+        self._most = BATCH_RECORDS
         #: A turn was cut short between reading its batch and its end.
         self._interrupted = False
 
@@ -122,13 +127,17 @@ class Scheduler:
         pause = _RETRY_S[0]
         try:
             while not stop.is_set():
+                aborts = self._aborts
                 try:
                     self.step(POLL_S_MAX)
-                    pause = _RETRY_S[0]
                 except LogUnavailable as error:
                     log.warning("the log is not available; trying again", why=str(error), in_s=pause)
-                    stop.wait(pause)
-                    pause = min(pause * 2, _RETRY_S[1])
+                else:
+                    if self._aborts == aborts:
+                        pause = _RETRY_S[0]
+                        continue
+                stop.wait(pause)
+                pause = min(pause * 2, _RETRY_S[1])
         finally:
             self.close()
 
@@ -150,13 +159,13 @@ class Scheduler:
         return committed
 
     def _turn(self, timeout_s: float) -> bool:
-        batch = self._owner.poll(BATCH_RECORDS, self._wait_s(timeout_s))
+        batch = self._owner.poll(self._most, self._wait_s(timeout_s))
         self._follow_ownership(batch)
         now = self._clock()
         work = Work(self._owned, self._log.partitions, self._rules, now)
         for record in batch.records:
             take_in(work, record, self._log.partitions)
-        timers = self._timers.pop_due(self._owned, now, BATCH_RECORDS)
+        timers = self._timers.pop_due(self._owned, now, self._most)
         for timer in timers:
             work.handle(timer, "timer")
         work.settle()
@@ -182,8 +191,10 @@ class Scheduler:
         except (Fenced, CommitAborted, CommitInDoubt) as error:
             log.warning("a batch was not committed", outcome=type(error).__name__, why=str(error), events=work.events)
             self._aborts += 1
+            self._most = max(1, self._most // 4)
             self._owner.reset()
             return False
+        self._most = max(1, self._most // 2) if work.events > BATCH_EVENTS else min(BATCH_RECORDS, self._most * 2)
         self._commit_ms = (time.perf_counter() - begun) * 1000
         self._committed_at = self._clock()
         self._batches += 1
