@@ -29,13 +29,27 @@ def test_a_lease_renewed_in_the_very_batch_in_which_it_runs_out_still_ends_when_
     world.deploy(ONE)
     world.ask(c.StartRun(dag="one", run_id="r"))
     worker.alive = False
-    world.now += world.rules.lease_ms
+    world.advance(world.rules.lease_ms - 1)
+    world.now += 1
     place: dict[str, Any] = {"dag": "one", "run_id": "r", "task": "a", "attempt": 1, "worker": "w1"}
     world.send(c.ReportHeartbeat(**place, beat=1))
     world.settle()
     assert world.events(e.LeaseExpired) == []
     world.advance(world.rules.lease_ms + 1_000)
     assert len(world.events(e.LeaseExpired)) == 1
+
+
+def test_a_machine_that_slept_or_a_clock_set_forward_expires_nobody_who_is_still_there() -> None:
+    world = a_world()
+    world.add_worker(behaviour=lambda _: Outcome(takes_ms=60_000))
+    world.deploy(ONE)
+    world.ask(c.StartRun(dag="one", run_id="r"))
+    world.advance(5_000)
+    world.now += 3_600_000
+    world.schedulers["scheduler-0"].step(0)  # it is back first
+    world.advance(90_000)
+    assert world.events(e.LeaseExpired, e.WorkerLeft) == []
+    assert len(world.events(e.RunSucceeded)) == 1
 
 
 def test_a_clock_that_ticks_while_a_batch_is_decided_loses_no_timer() -> None:

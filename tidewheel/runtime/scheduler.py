@@ -103,6 +103,7 @@ class Scheduler:
         self._batches = self._events = self._inputs = self._aborts = 0
         self._commit_ms = 0.0
         self._committed_at = 0
+        self._turned_at = clock()
         #: Records and timers of the next batch.
         self._most = BATCH_RECORDS
         #: A turn was cut short between reading its batch and its end.
@@ -162,6 +163,7 @@ class Scheduler:
         batch = self._owner.poll(self._most, self._wait_s(timeout_s))
         self._follow_ownership(batch)
         now = self._clock()
+        self._forgive_absence(now)
         work = Work(self._owned, self._log.partitions, self._rules, now)
         for record in batch.records:
             take_in(work, record, self._log.partitions)
@@ -177,6 +179,14 @@ class Scheduler:
         if worth_it:
             self._checkpoint(batch)
         return worth_it
+
+    def _forgive_absence(self, now: int) -> None:
+        """After a turn that took as long as leases live (the machine slept, the clock was set forward), nobody was
+        heard because nobody listened: everybody gets a full term, as after a takeover."""
+        if now - self._turned_at > self._rules.lease_ms // 2:
+            for shard in self._owned.values():
+                shard.grace_until = now + self._rules.lease_ms
+        self._turned_at = now
 
     def _wait_s(self, timeout_s: float) -> float:
         due = self._timers.next_due()
