@@ -112,12 +112,14 @@ def _requeued(state: Pool, dag: str, queue: Ordered[QueuePlace], live: int) -> P
     """Put ``queue`` in place for ``dag`` and move its head to where it stands with ``live`` slots in use."""
     before = state.queues.get(dag)
     heads = state.heads
-    if before is not None:
-        heads = heads.remove(head_place(dag, before, state.live.get(dag, 0)))
-    if not queue:
-        queues = state.queues if before is None else state.queues.delete(dag)
-        return replace(state, queues=queues, heads=heads)
-    return replace(state, queues=state.queues.set(dag, queue), heads=heads.add(head_place(dag, queue, live)))
+    stood = None if before is None else head_place(dag, before, state.live.get(dag, 0))
+    stands = head_place(dag, queue, live) if queue else None
+    if stood != stands:
+        heads = heads if stood is None else heads.remove(stood)
+        heads = heads if stands is None else heads.add(stands)
+    if queue:
+        return replace(state, queues=state.queues.set(dag, queue), heads=heads)
+    return replace(state, queues=state.queues if before is None else state.queues.delete(dag), heads=heads)
 
 
 def _counted(state: Pool, lease: SlotLease, change: int) -> Pool:
