@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from scenes import NOW, created, in_run, leased, queued, started, succeeded, task, workflow
+from scenes import NOW, RULES, created, in_run, leased, queued, started, succeeded, task, workflow
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.mail import LeaseRenewed, StopAttempt
+from tidewheel.core.state import Dag
 from tidewheel.core.workflow import Concurrency, Retry
+from tidewheel.testing.playbook import given
 
 PLACE = {"dag": "d", "run_id": "r", "task": "load", "worker": "w1", "actor": "worker:w1"}
 
@@ -65,6 +67,11 @@ def test_the_same_result_twice_is_refused_the_second_time() -> None:
 def test_reports_about_nothing_we_leased_are_refused(run_id: str, name: str, reason: str) -> None:
     scene = in_run(workflow(task("load")), queued("load"))
     scene.when(success(run_id=run_id, task=name), at=NOW).then(e.ReportRefused).rejected(reason)
+
+
+def test_a_report_about_a_dag_that_never_was_leaves_no_history() -> None:
+    outcome = given(Dag(dag="d"), rules=RULES).when(success(), at=NOW).then().rejected("no DAG 'd' is deployed")
+    assert isinstance(outcome.decision.mail[0], StopAttempt)
 
 
 def test_a_refused_heartbeat_tells_the_worker_to_stop() -> None:

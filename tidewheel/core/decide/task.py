@@ -239,6 +239,11 @@ def _holder(d: Decision[Dag], command: _Report) -> TaskState | None:
             reason = f"attempt {command.attempt} is leased to {task.worker}, not to {command.worker}"
         else:
             reason = f"expected attempt {command.attempt} to be leased, but attempt {task.attempt} is {task.phase}"
+    if not d.state.version:
+        # Of a DAG that never was there is no history to write into.
+        d.refuse("not_found", f"no DAG '{command.dag}' is deployed")
+        _stop(d, command, -1, cancel=False, reason=reason)
+        return None
     d.record(
         e.ReportRefused(
             dag=command.dag,
