@@ -180,6 +180,34 @@ def test_progress_travels_with_a_beat(engine: Engine, start_worker: StartWorker)
     assert engine.of(ReportHeartbeat, task)[0].progress == '{"rows":10}'
 
 
+def test_progress_is_masked_and_bounded(engine: Engine, start_worker: StartWorker) -> None:
+    def work(context: Context) -> None:
+        context.heartbeat({"with": context.env["PW"]})
+        time.sleep(1.3)
+        context.heartbeat("x" * 200_000)
+        time.sleep(1.3)
+
+    start_worker(functions={"work": work}, secrets={"password": "hunter22"})
+    task = engine.assign(PythonSpec(callable="work", env={"PW": (Secret("password"),)}))
+    engine.wait(lambda: len(engine.of(ReportHeartbeat, task)) == 2, "two beats with progress", 5)
+    shown = [beat.progress for beat in engine.of(ReportHeartbeat, task)]
+    assert shown == ['{"with":"***"}', '"progress of 200002 bytes is not shown: at most 16384 are"']
+
+
+def test_no_half_of_a_secret_stays_where_a_message_is_cut(engine: Engine, start_worker: StartWorker) -> None:
+    secret = "".join(chr(0x100 + number) for number in range(200))
+
+    def fail(context: Context) -> None:
+        raise ValueError("y" * int(context.env["SHIFT"]) + context.env["PW"] * 40)
+
+    start_worker(functions={"fail": fail}, secrets={"password": secret})
+    for shift in ("0", "100"):
+        env = {"PW": (Secret("password"),), "SHIFT": (shift,)}
+        message = engine.failure(engine.assign(PythonSpec(callable="fail", env=env))).message
+        assert "***" in message
+        assert not set(secret) & set(message)
+
+
 def test_env_and_log_of_a_function_with_secrets_masked(engine: Engine, start_worker: StartWorker) -> None:
     def connect(context: Context) -> str:
         context.log(f"connecting as {context.env['DSN']}")

@@ -165,6 +165,15 @@ def test_a_secret_header_is_masked_when_it_comes_back(
     assert b"open sesame" not in engine.all_bytes()
 
 
+def test_no_half_of_a_secret_stays_in_an_excerpt(
+    engine: Engine, process_worker: StartWorker, environment: dict[str, str], url: str
+) -> None:
+    environment["TIDEWHEEL_SECRET_KEY"] = "x" * 490 + "0123456789" * 2
+    process_worker()
+    action = HttpSpec(method="GET", url=f"{url}/echo", headers={"Authorization": (Secret("key"),)}, expect=(204,))
+    assert engine.failure(engine.assign(action)).message.endswith("/echo answered 200, expected 204: ***")
+
+
 @pytest.mark.parametrize("how", ["cancel", "timeout"])
 def test_a_request_under_way_is_cut(engine: Engine, process_worker: StartWorker, url: str, how: str) -> None:
     process_worker()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from urllib.parse import quote
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -85,3 +87,26 @@ def test_any_value_is_masked(secret: str, before: str, after: str) -> None:
     masked = Masker([secret]).mask(before + secret + after)
     assert "***" in masked
     assert secret not in masked or secret in before + after or "*" in secret
+
+
+@pytest.mark.parametrize("escape", ["\\/", "\\u002f", "\\u002F"])
+def test_json_is_masked_however_its_writer_escapes(escape: str) -> None:
+    masker = Masker(["open/sesame \U0001f511 now"])
+    text = '{"a": "\\n x openESCsesame \\ud83d\\udd11 \\u006eow \\\\", "open/sesame \U0001f511 now": 1.50}'
+    masked = masker.mask_json(text.replace("ESC", escape))
+    assert masked == '{"a": "\\n x *** \\\\", "***": 1.50}'
+    assert json.loads(masked) == {"a": "\n x *** \\", "***": 1.5}
+
+
+@pytest.mark.parametrize("text", ['{"a":"\\u00e9\\/"}', "null", '"open"'])
+def test_json_without_a_secret_stays_as_it_is_written(text: str) -> None:
+    assert Masker(["open sesame"]).mask_json(text) == text
+    assert Masker().mask_json(text) == text
+
+
+def test_a_long_secret_does_not_slow_down_small_pieces() -> None:
+    stream = StreamMasker(Masker(["".join(f"{number:x}" for number in range(4_000))]))
+    begun = time.process_time()
+    for _ in range(200):
+        stream.feed("an ordinary line of what a program has to say 0123456789abc\n")
+    assert time.process_time() - begun < 1

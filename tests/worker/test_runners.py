@@ -265,6 +265,19 @@ def test_secrets_are_masked_in_results_and_errors(
         assert plain not in engine.all_bytes(), plain
 
 
+def test_what_an_earlier_call_said_explains_no_other(
+    engine: Engine, process_worker: StartWorker, project: Path
+) -> None:
+    (project / "two.py").write_text(
+        "import os, sys\n"
+        "def first():\n    print('of the first', file=sys.stderr)\n    return os.getpid()\n"
+        "def second():\n    os._exit(3)\n"
+    )
+    process_worker()
+    assert engine.success(engine.assign(python("two:first")))
+    assert engine.failure(engine.assign(python("two:second"))).message.endswith("with status 3")
+
+
 def test_a_stopped_worker_cannot_overrun_a_lease(
     engine: Engine, process_worker: StartWorker, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

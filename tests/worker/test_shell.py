@@ -201,6 +201,16 @@ def test_secrets_reach_the_command_and_nothing_else(
         assert plain.encode() not in everything, plain
 
 
+def test_no_half_of_a_secret_stays_in_the_last_line(
+    engine: Engine, process_worker: StartWorker, environment: dict[str, str]
+) -> None:
+    environment["TIDEWHEEL_SECRET_PASSWORD"] = "0123456789abcdef" * 2
+    process_worker()
+    command = 'printf "%s" "$PW" >&2; head -c 484 /dev/zero | tr "\\0" x >&2; exit 3'
+    failure = engine.failure(engine.assign(run(command, PW=(Secret("password"),))))
+    assert failure.message == f"exit status 3: ***{'x' * 484}"
+
+
 def test_a_missing_secret_is_named(engine: Engine, process_worker: StartWorker) -> None:
     process_worker()
     failure = engine.failure(engine.assign(run("true", PW=(Secret("warehouse"),))))

@@ -14,6 +14,8 @@ from tidewheel.core.commands import FailureKind
 OUTPUT_BYTES_MAX = 64 * 1024
 #: A message is for people and travels in an event: the end of a long one says most.
 MESSAGE_CHARS_MAX = 8_000
+#: Cut to this before it is masked, so far from where the message is cut afterwards that no half of a secret stays.
+RAW_CHARS_MAX = 256 * 1024
 #: Frames of a traceback that are kept, nearest to the error.
 TRACEBACK_FRAMES_MAX = 12
 
@@ -72,12 +74,15 @@ def too_large(size: int) -> Failed:
 
 
 def outcome_of_exception(error: BaseException, trace: TracebackType | None = None) -> Failed:
-    """The outcome of a callable that raised; ``trace`` is where its traceback begins to be the user's."""
+    """The outcome of a callable that raised; ``trace`` is where its traceback begins to be the user's.
+
+    The message is long: it is masked, and then cut, when it is reported.
+    """
     start = error.__traceback__ if trace is None else trace
     shown = traceback.TracebackException(type(error), error, start, limit=-TRACEBACK_FRAMES_MAX, compact=True)
-    head = trimmed("".join(shown.format_exception_only()).strip(), MESSAGE_CHARS_MAX // 4)
-    body = "".join(shown.format()).strip()
-    return Failed("exception", f"{head}\n\n{trimmed(body, MESSAGE_CHARS_MAX - len(head) - 2)}")
+    head = trimmed("".join(shown.format_exception_only()).strip(), RAW_CHARS_MAX)
+    body = trimmed("".join(shown.format()).strip(), RAW_CHARS_MAX)
+    return Failed("exception", f"{head}\n\n{body}")
 
 
 def trimmed(text: str, chars_max: int) -> str:

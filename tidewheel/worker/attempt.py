@@ -13,6 +13,9 @@ from tidewheel.worker.executor import Executor
 from tidewheel.worker.lease import Lease
 from tidewheel.worker.tasklog import TaskLog
 
+#: Progress is for people to see, and goes into an event each time.
+PROGRESS_BYTES_MAX = 16 * 1024
+
 #: dag, run_id, task, attempt
 AttemptKey: TypeAlias = tuple[str, str, str, int]
 
@@ -126,7 +129,11 @@ class Attempt:
 
     def show(self, progress: str) -> None:
         """Show ``progress`` (JSON text) with a beat soon."""
-        self.progress = progress
+        masked = self.log.masker.mask_json(progress)
+        size = len(masked.encode())
+        if size > PROGRESS_BYTES_MAX:
+            masked = f'"progress of {size} bytes is not shown: at most {PROGRESS_BYTES_MAX} are"'
+        self.progress = masked
         self._on_progress(self)
 
     def close_log(self) -> None:

@@ -18,6 +18,8 @@ SECRET_CHARS_MIN = 4
 #: A line of a longer secret (a PEM key) shorter than this is too ordinary to mask by itself.
 LINE_CHARS_MIN = 8
 MASK = "***"
+#: One escape of a JSON string; the two halves of a character beyond U+FFFF are one.
+_ESCAPE = re.compile(r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)")
 
 
 def forms(value: str) -> frozenset[str]:
@@ -25,6 +27,8 @@ def forms(value: str) -> frozenset[str]:
     found = {value, quote(value), quote(value, safe=""), quote_plus(value)}
     found.add(json.dumps(value)[1:-1])
     found.add(json.dumps(value, ensure_ascii=False)[1:-1])
+    # As PHP and others write JSON.
+    found.add(json.dumps(value)[1:-1].replace("/", "\\/"))
     found.add(value.encode("unicode_escape").decode("ascii"))
     found.update(line for line in map(str.strip, value.splitlines()) if len(line) >= LINE_CHARS_MIN)
     found.update(_base64_forms(value.encode("utf-8", "surrogateescape")))
@@ -67,6 +71,19 @@ class Masker:
         pattern = self.pattern
         return text if pattern is None else pattern.sub(MASK, text)
 
+    def mask_json(self, text: str) -> str:
+        """The same for JSON text: whatever escapes its writer chose, the secret shows once somebody has read it."""
+        if self.pattern is None:
+            return text
+        plain = _ESCAPE.sub(_plainest, text) if "\\" in text else text
+        masked = self.mask(plain)
+        return text if masked == plain else masked
+
+
+def _plainest(escape: re.Match[str]) -> str:
+    """The character itself where JSON allows it, else its shortest escape."""
+    return json.dumps(json.loads(f'"{escape[0]}"'), ensure_ascii=False)[1:-1]
+
 
 class StreamMasker:
     """Masks a text that comes in pieces: what might be the beginning of a secret is held back until the next piece."""
@@ -107,8 +124,10 @@ class StreamMasker:
         """Length of the longest end of ``text`` that is the beginning of a form and not yet all of it."""
         longest = 0
         for form in self._masker.forms:
-            for size in range(min(len(form) - 1, len(text)), longest, -1):
-                if text.endswith(form[:size]):
-                    longest = size
+            at = text.find(form[0], max(0, len(text) - len(form) + 1))
+            while 0 <= at < len(text) - longest:
+                if form.startswith(text[at:]):
+                    longest = len(text) - at
                     break
+                at = text.find(form[0], at + 1)
         return longest

@@ -101,7 +101,7 @@ def _masked(outcome: Outcome, masker: Masker) -> Outcome:
         return Failed(outcome.kind, masker.mask(outcome.message), outcome.exit_code)
     if outcome.output is None:
         return outcome
-    masked = masker.mask(outcome.output)
+    masked = masker.mask_json(outcome.output)
     if masked == outcome.output:
         return outcome
     return outcome_of_json(masked.encode(), "the output, with its secrets masked,")

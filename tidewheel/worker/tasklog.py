@@ -61,6 +61,11 @@ class TaskLog:
             channel = self._channel(stream)
             self._take(stream, channel, channel.masker.feed(channel.decoder.decode(data)))
 
+    @property
+    def masker(self) -> Masker:
+        """What keeps this attempt's secrets out of whatever is shown of it."""
+        return self._masker
+
     def remark(self, text: str) -> None:
         """Add a line of the worker's own."""
         with self._lock:

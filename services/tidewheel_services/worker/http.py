@@ -18,6 +18,7 @@ import msgspec
 from tidewheel.core.assignment import ActionSpec, HttpSpec
 from tidewheel.task.outcome import OUTPUT_BYTES_MAX, Failed, Outcome, outcome_of
 from tidewheel.worker.attempt import Attempt, StopReason
+from tidewheel.worker.masking import Masker
 from tidewheel.worker.secrets import Secrets, SecretUnavailable, resolve_all
 
 #: Waiting for a connection, and for the next bytes; the task's ``timeout`` bounds the whole.
@@ -103,7 +104,7 @@ class Http:
                     extensions={"trace": line.trace},
                 ) as response,
             ):
-                return _outcome(action, response, _body(response))
+                return _outcome(action, response, _body(response), self._secrets.masker)
         except _Ended:
             return Failed("http_error", "the request was ended")
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, UnicodeEncodeError) as error:
@@ -139,7 +140,7 @@ def _body(response: httpx.Response) -> bytes:
     return bytes(data)
 
 
-def _outcome(action: HttpSpec, response: httpx.Response, body: bytes) -> Outcome:
+def _outcome(action: HttpSpec, response: httpx.Response, body: bytes, masker: Masker) -> Outcome:
     encoding = response.charset_encoding or "utf-8"
     try:
         text = body.decode(encoding, "replace")
@@ -148,7 +149,8 @@ def _outcome(action: HttpSpec, response: httpx.Response, body: bytes) -> Outcome
     status = response.status_code
     if status not in action.expect if action.expect else not 200 <= status < 300:
         wanted = ", ".join(map(str, action.expect)) or "200 to 299"
-        excerpt = f": {text[:EXCERPT_CHARS]}" if text.strip() else ""
+        # Masked before it is cut: half a secret would not be recognised.
+        excerpt = f": {masker.mask(text)[:EXCERPT_CHARS]}" if text.strip() else ""
         return Failed("http_status", f"{_place(action.url)} answered {status}, expected {wanted}{excerpt}")
     if len(body) > OUTPUT_BYTES_MAX:
         size = response.headers.get("content-length", f"more than {OUTPUT_BYTES_MAX}")

@@ -6,11 +6,16 @@ import os
 import select
 from collections.abc import Mapping
 
+from tidewheel.worker.masking import Masker
 from tidewheel.worker.tasklog import Stream, TaskLog
 from tidewheel_services.worker.messages import Exited, SpawnFailed
 from tidewheel_services.worker.supervision import Process
 
 READ_BYTES = 65_536
+#: What is kept of stderr, and what a message shows of its last line. Kept is more: it is cut before it is masked, and
+#: half a secret at the cut is no secret that could be recognised.
+TAIL_BYTES = 8_192
+LAST_LINE_CHARS = 500
 _READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
 
 
@@ -74,10 +79,10 @@ class Pump:
             return False
         log.write(stream, data)
         if stream == "stderr":
-            self.tail = (self.tail + data)[-500:]
+            self.tail = (self.tail + data)[-TAIL_BYTES:]
         return True
 
-    def last_line(self) -> str:
-        """The last line on stderr."""
+    def last_line(self, masker: Masker) -> str:
+        """The last line on stderr, masked."""
         lines = self.tail.decode("utf-8", "replace").strip().splitlines()
-        return lines[-1].strip() if lines else ""
+        return masker.mask(lines[-1].strip())[-LAST_LINE_CHARS:] if lines else ""

@@ -269,6 +269,8 @@ def _converse(runner: Runner, request: Call, attempt: Attempt, loan: _Loan) -> t
     """Hand over the call and hear the runner out; no ``Ended``: it cannot be used again."""
     pump, log, channel = runner.pump, attempt.log, runner.channel
     begun = guarded = broken = False
+    # What an earlier call wrote explains nothing here, and may be another team's.
+    pump.tail = b""
     guard_at = time.monotonic() + GUARD_AFTER_S
     with contextlib.suppress(OSError):
         channel.sendall(frame(request))
@@ -304,7 +306,7 @@ def _converse(runner: Runner, request: Call, attempt: Attempt, loan: _Loan) -> t
             word = runner.process.word()
             if word is not None:
                 pump.drain(log)
-                return None, _died(word, begun, broken, pump.last_line())
+                return None, _died(word, begun, broken, pump.last_line(log.masker))
 
 
 def _receive(channel: socket.socket) -> bytes:

@@ -103,7 +103,7 @@ class Shell:
                 process.close()
         finally:
             close_all((out_read, err_read))
-        return ended(word, attempt, output, pump.last_line())
+        return ended(word, attempt, output, pump.last_line(self._secrets.masker))
 
 
 def ended(word: Exited | SpawnFailed, attempt: Attempt, output: Path, last_line: str) -> Outcome:
