@@ -16,7 +16,9 @@ RETRY_S = (0.5, 5.0)
 _log = structlog.get_logger("tidewheel")
 
 
-def open_when_there(url: str, stop: threading.Event) -> Log | None:
+def open_when_there(
+    url: str, stop: threading.Event, on_stuck: Callable[[str, float], None] | None = None
+) -> Log | None:
     """The log at ``url`` once it answers, its topics checked; None if told to stop first.
 
     Raises ``LogMisconfigured`` if the address makes no sense or a topic is missing or set wrongly.
@@ -24,7 +26,7 @@ def open_when_there(url: str, stop: threading.Event) -> Log | None:
     pause = RETRY_S[0]
     while not stop.is_set():
         try:
-            return _opened(url)
+            return _opened(url, on_stuck)
         except LogUnavailable as error:
             _log.warning("waiting for the log", why=str(error), again_in_s=pause)
             stop.wait(pause)
@@ -46,8 +48,8 @@ def keep_on(body: Callable[[], None], stop: threading.Event) -> None:
             return
 
 
-def _opened(url: str) -> Log:
-    log = open_log(url)
+def _opened(url: str, on_stuck: Callable[[str, float], None] | None) -> Log:
+    log = open_log(url, on_stuck)
     try:
         log.check_topics()
     except BaseException:

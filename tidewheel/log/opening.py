@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -18,8 +19,11 @@ _PARTITIONS_MAX = 10_000
 _FORMS = "kafka://host:port, sqlite:///absolute/path.db or memory:"
 
 
-def open_log(url: str) -> Log:
-    """The log that ``url`` names. Raises ``LogMisconfigured`` for a bad URL, ``LogUnavailable`` if nothing answers."""
+def open_log(url: str, on_stuck: Callable[[str, float], None] | None = None) -> Log:
+    """The log that ``url`` names. Raises ``LogMisconfigured`` for a bad URL, ``LogUnavailable`` if nothing answers.
+
+    ``on_stuck(doing, seconds)`` is called instead of ending the process when a call of the Kafka client hangs.
+    """
     try:
         parts = urlsplit(url)
         query = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
@@ -28,7 +32,7 @@ def open_log(url: str) -> Log:
     options = _Options(url, query)
     match parts.scheme:
         case "kafka":
-            return _open_kafka(url, parts.netloc, parts.path, options)
+            return _open_kafka(url, parts.netloc, parts.path, options, on_stuck)
         case "sqlite":
             return _open_sqlite(url, parts.netloc, unquote(parts.path), options)
         case "memory":
@@ -66,9 +70,12 @@ class _Options:
             raise LogMisconfigured(f"log URL '{self._url}': unknown option '{next(iter(self._query))}'")
 
 
-def _open_kafka(url: str, servers: str, path: str, options: _Options) -> Log:
+def _open_kafka(
+    url: str, servers: str, path: str, options: _Options, on_stuck: Callable[[str, float], None] | None
+) -> Log:
     from tidewheel.log.kafka import KafkaLog
     from tidewheel.log.kafka.log import DEFAULT_PREFIX
+    from tidewheel.log.kafka.watchdog import end_process
 
     if path not in ("", "/"):
         raise LogMisconfigured(f"log URL '{url}': '{path}' has no meaning for Kafka; a prefix is given as ?prefix=…")
@@ -84,7 +91,8 @@ def _open_kafka(url: str, servers: str, path: str, options: _Options) -> Log:
     replication = options.number("replication", 100)
     settings = options.dotted()
     options.refuse_rest()
-    return KafkaLog(servers, prefix, partitions, replication=replication, options=settings)
+    stuck = on_stuck or end_process
+    return KafkaLog(servers, prefix, partitions, replication=replication, on_stuck=stuck, options=settings)
 
 
 def _open_sqlite(url: str, host: str, path: str, options: _Options) -> Log:

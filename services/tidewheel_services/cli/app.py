@@ -67,15 +67,21 @@ app.add_typer(topics, rich_help_panel=_KEEP)
 app.add_typer(projection, rich_help_panel=_KEEP)
 
 
-@app.callback()
-def _root(
-    show_version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
-) -> None:
-    if show_version:
+def _show_version(asked: bool) -> None:
+    if asked:
         from importlib.metadata import version
 
         sys.stdout.write(f"tidewheel {version('tidewheel')}\n")
         raise typer.Exit
+
+
+@app.callback()
+def _root(
+    show_version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Options of the program itself."""
 
 
 def main() -> None:

@@ -1,14 +1,15 @@
 """Runs one scheduler: opens the log, waits for it if it is away, owns shards until told to stop, and is watched.
 
-A call into the Kafka client can hang past every time-out it was given. The loop shows a pulse at each turn (it asks for
-the time); when the pulse stops, the process ends at once and its shards go to others, or to its own restart.
+A call into the Kafka client can hang past every time-out it was given, and an outage of the broker ends in such calls.
+Nothing in this process can end them, so it begins again from its first instruction, under its own name: the log aborts
+what it left open, and its shards are its own again at once unless others took them meanwhile.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
-import time
 
 import structlog
 
@@ -21,28 +22,22 @@ from tidewheel_services.instance import hold_name
 from tidewheel_services.waiting_for_log import keep_on, open_when_there
 
 #: Longer than any healthy turn, a recovery of a long journal and a blocked commit included.
-PULSE_S_MAX = 120.0
+PULSE_S_MAX = 120
 _LOOK_S = 1.0
-#: BSD's EX_SOFTWARE: a supervisor restarts the process.
-_EXIT_HUNG = 70
 
 _log = structlog.get_logger("tidewheel.scheduler")
 
 
 class Pulse:
-    """The scheduler's clock, which notes when it was last asked."""
+    """The scheduler's clock, which counts how often it was asked: each turn asks."""
 
     def __init__(self) -> None:
-        self._last = time.monotonic()
+        self.beats = 0
 
     def __call__(self) -> int:
         """Now, in milliseconds since the epoch."""
-        self._last = time.monotonic()
+        self.beats += 1
         return wall_clock_ms()
-
-    def silent_s(self) -> float:
-        """Seconds since it was last asked."""
-        return time.monotonic() - self._last
 
 
 def run_scheduler(settings: Settings, stop: threading.Event, *, fallback_name: str) -> None:
@@ -51,7 +46,7 @@ def run_scheduler(settings: Settings, stop: threading.Event, *, fallback_name: s
     Raises ``LogMisconfigured``, ``NameTaken`` and ``JournalBroken``; a log that is away is waited for.
     """
     with hold_name("scheduler", settings.log, settings.instance, fallback_name) as name:
-        log = open_when_there(settings.log, stop)
+        log = open_when_there(settings.log, stop, begin_again)
         if log is None:
             return
         try:
@@ -80,8 +75,16 @@ def own_shards(log: Log, name: str, stop: threading.Event, *, lease_ms: int | No
 
 
 def _watch(pulse: Pulse, stop: threading.Event) -> None:
+    """Counts its own looks rather than the clock: a process that was stopped and goes on has missed none."""
+    seen, silent = -1, 0
     while not stop.wait(_LOOK_S):
-        silent = pulse.silent_s()
-        if silent > PULSE_S_MAX:
-            _log.error("the scheduler hangs; ending the process so that its shards move on", silent_s=round(silent))
-            os._exit(_EXIT_HUNG)
+        silent = silent + 1 if pulse.beats == seen else 0
+        seen = pulse.beats
+        if silent >= PULSE_S_MAX:
+            begin_again("a turn of the scheduler", silent * _LOOK_S)
+
+
+def begin_again(doing: str, seconds: float) -> None:
+    """Replace this process's program by a fresh start of the same command; threads that hang go with the old one."""
+    _log.critical("something hangs; the process begins again", doing=doing, s=round(seconds, 1))
+    os.execv(sys.executable, sys.orig_argv)

@@ -49,9 +49,7 @@ def examples() -> Path:
     for candidate in (package / "_examples", package.parents[1] / "examples"):
         if (candidate / f"{DAG}.yaml").exists():
             return candidate
-    raise DemoFailed(
-        f"the example files are neither in {package / '_examples'} nor in a checkout; install Tidewheel anew"
-    )
+    raise DemoFailed(f"no example files in {package / '_examples'}; run `make demo` in a checkout of Tidewheel")
 
 
 def definition(project: Path) -> str:
