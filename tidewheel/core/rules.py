@@ -10,6 +10,8 @@ from tidewheel.core.expressions import Evaluator
 #: Outputs travel in events up to this size; larger ones belong in an artifact store. Bytes of JSON text.
 OUTPUT_BYTES_MAX = 65_536
 
+#: A run's inputs travel in its first event up to this size, in bytes of JSON text, and stay in memory while it lives.
+INPUTS_BYTES_MAX = 65_536
 #: A rendered action travels in one mail up to this size, in bytes of JSON text.
 ACTION_BYTES_MAX = 524_288
 

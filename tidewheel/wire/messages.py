@@ -45,7 +45,6 @@ class TriggerRun(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str | None = None
     id: str | None = None
     inputs: str = "{}"
-    logical_date: int | None = None
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,19 +9,16 @@ from __future__ import annotations
 import json
 import math
 import re
-from datetime import UTC, datetime, timedelta
 from typing import Final, NoReturn
 
 from tidewheel.core.commands import StartRun
+from tidewheel.core.rules import INPUTS_BYTES_MAX
 from tidewheel.wire.codec import decode
 from tidewheel.wire.compiled import MARKER
 from tidewheel.wire.faults import DecodeError
 from tidewheel.wire.messages import TriggerRun
 from tidewheel.wire.rules import (
     INPUT_BYTES_MAX,
-    INSTANT_MAX,
-    INSTANT_MIN,
-    bad_instant,
     check_id,
     check_run_id,
     too_large,
@@ -32,15 +29,9 @@ _KEYS: Final = {
     "run_id": "the id of the run (text)",
     "id": "your own id of this request (text)",
     "inputs": "an object",
-    "logical_date": "a time like 2026-01-31T00:00:00Z (text), or milliseconds since 1970 (whole number)",
 }
 #: Deeper than any sensible input, and far from where a recursive reader gives up.
 DEPTH_MAX: Final = 64
-#: Of the inputs as they are kept: they go into the run's first event and stay in the DAG's state while it lives.
-INPUTS_BYTES_MAX: Final = 256 * 1024
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-#: RFC 3339; the offset is needed, since a time without one is another instant for every reader.
-_RFC_3339: Final = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})", re.ASCII)
 
 
 def decode_trigger(record_value: bytes, *, topic: str, partition: int, offset: int) -> StartRun:
@@ -54,7 +45,6 @@ def decode_trigger(record_value: bytes, *, topic: str, partition: int, offset: i
         dag=trigger.dag,
         run_id=_run_id(trigger, topic, partition, offset),
         kind="kafka",
-        logical_date=trigger.logical_date,
         inputs=trigger.inputs,
         actor=f"kafka:{topic}",
     )
@@ -81,9 +71,7 @@ def _from_avro(data: bytes) -> TriggerRun:
     if not isinstance(trigger, TriggerRun):
         raise DecodeError("unexpected", f"a {type(trigger).__name__} is no trigger; send a TriggerRun or a JSON object")
     inputs = _inputs(_parse(trigger.inputs, "inputs: the text"))
-    return TriggerRun(
-        dag=trigger.dag, run_id=trigger.run_id, id=trigger.id, inputs=inputs, logical_date=trigger.logical_date
-    )
+    return TriggerRun(dag=trigger.dag, run_id=trigger.run_id, id=trigger.id, inputs=inputs)
 
 
 def _from_json(data: bytes) -> TriggerRun:
@@ -110,7 +98,6 @@ def _from_json(data: bytes) -> TriggerRun:
         run_id=_text(document, "run_id"),
         id=_text(document, "id"),
         inputs="{}" if inputs is None else _inputs(inputs),
-        logical_date=_logical_date(document.get("logical_date")),
     )
 
 
@@ -183,28 +170,6 @@ def _text(document: dict[str, object], key: str) -> str | None:
     if not isinstance(value, str):
         _refuse(key, f"must be {_KEYS[key]}, not {_kind(value)}")
     return value
-
-
-def _logical_date(value: object) -> int | None:
-    if value is None:
-        return None
-    if isinstance(value, int) and not isinstance(value, bool):
-        return _check_instant(value)
-    if not isinstance(value, str):
-        _refuse("logical_date", f"must be {_KEYS['logical_date']}, not {_kind(value)}")
-    try:
-        if not _RFC_3339.fullmatch(value):
-            raise ValueError("it is not written as RFC 3339 says")
-        moment = datetime.fromisoformat(value.upper())
-    except ValueError as error:
-        _refuse("logical_date", f"{value[:100]!r} is no time ({error}); give {_KEYS['logical_date']}")
-    return _check_instant((moment - _EPOCH) // timedelta(milliseconds=1))
-
-
-def _check_instant(milliseconds: int) -> int:
-    if not INSTANT_MIN <= milliseconds <= INSTANT_MAX:
-        bad_instant("logical_date", milliseconds)
-    return milliseconds
 
 
 def _kind(value: object) -> str:

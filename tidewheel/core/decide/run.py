@@ -13,12 +13,11 @@ from tidewheel.core.decide.flow import end_if_done, queue_held, release, start_r
 from tidewheel.core.expressions import Scope
 from tidewheel.core.inputs import check_inputs
 from tidewheel.core.mail import StopAttempt
+from tidewheel.core.rules import INPUTS_BYTES_MAX
 from tidewheel.core.scope import rfc3339, run_names
 from tidewheel.core.state import Dag, RunState
 from tidewheel.core.transitions import TASK_ENDED
 
-#: Inputs travel in events up to this size, in bytes of JSON text.
-INPUTS_BYTES_MAX = 65_536
 #: What of a cancel's reason is repeated for each task, in characters: a run may have ten thousand of them.
 _TASK_REASON_MAX = 200
 #: How the ids of scheduled runs begin; the slot follows.

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field
 from starlette.responses import Response
 
 from tidewheel.core.commands import CancelRun, RunKind, StartRun
+from tidewheel.core.rules import INPUTS_BYTES_MAX
 from tidewheel_projections import reads, views
 from tidewheel_services.api import shapes
 from tidewheel_services.api.body import Body, body_of, documented
@@ -23,9 +24,6 @@ from tidewheel_services.api.unknown import known_dag, known_run
 
 read = reader("runs")
 write = writer("runs")
-
-#: The engine's own bound, told before anything is sent: inputs travel in events, and so in every reader's memory.
-INPUTS_BYTES_MAX = 64 * 1024
 
 RunStateName = Literal["queued", "running", "success", "failed", "cancelled"]
 States = Annotated[list[RunStateName] | None, Query(alias="state", description="Only in this state; may be repeated.")]
