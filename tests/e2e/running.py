@@ -59,6 +59,10 @@ class Process:
         return self.output.read_text(errors="replace")
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def alive(self) -> bool:
         return self._process.poll() is None
 
