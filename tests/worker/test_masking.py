@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
+import shlex
 import time
 from urllib.parse import quote
 
@@ -24,8 +26,16 @@ def test_common_forms_are_masked() -> None:
         quote(SECRET, safe=""),
         json.dumps(SECRET),
         json.dumps(SECRET, ensure_ascii=False),
+        json.dumps(SECRET).replace("/", "\\/"),
+        html.escape(SECRET),
     ):
         assert masker.mask(f"a {form} z").replace('"', "") == "a *** z", form
+
+
+@pytest.mark.parametrize("secret", [SECRET, "it's \\ a <b> & ö"])
+def test_a_quoted_value_is_masked(secret: str) -> None:
+    for form in (repr(secret), ascii(secret), shlex.quote(secret), "'" + secret.replace("'", "'\\''") + "'"):
+        assert Masker([secret]).mask(form).strip("'\"") == "***", form
 
 
 def test_base64_is_masked_wherever_the_value_stands() -> None:

@@ -1,13 +1,14 @@
 """Keep secrets out of all that leaves the worker: their values and the forms in which programs commonly show them.
 
-Masked are: the value; its URL-encoded, JSON-escaped and base64 forms (base64 also when the value stands inside a
-longer text, as in ``user:password``); and each line of a value of several lines. A value shorter than
+Masked are: the value; its forms as quoted by Python, shells, JSON, HTML and URLs; its base64 form (also when the value
+stands inside a longer text, as in ``user:password``); and each line of a value of several lines. A value shorter than
 ``SECRET_CHARS_MIN`` cannot be masked without shredding ordinary text, so such a value is refused as a secret.
 """
 
 from __future__ import annotations
 
 import base64
+import html
 import json
 import re
 import threading
@@ -30,6 +31,10 @@ def forms(value: str) -> frozenset[str]:
     # As PHP and others write JSON.
     found.add(json.dumps(value)[1:-1].replace("/", "\\/"))
     found.add(value.encode("unicode_escape").decode("ascii"))
+    # As Python shows a text, as shells quote one, and as markup holds it.
+    found |= {repr(value)[1:-1], ascii(value)[1:-1]}
+    found |= {value.replace("'", quoted) for quoted in ("'\\''", "'\"'\"'")}
+    found |= {html.escape(value), html.escape(value, quote=False)}
     found.update(line for line in map(str.strip, value.splitlines()) if len(line) >= LINE_CHARS_MIN)
     found.update(_base64_forms(value.encode("utf-8", "surrogateescape")))
     return frozenset(form for form in found if len(form) >= SECRET_CHARS_MIN)
