@@ -7,6 +7,7 @@ still stands and until when. So a renewed lease costs nothing here, and what end
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter, itemgetter
 from typing import TypeAlias
 
 from tidewheel.core import commands as c
@@ -80,16 +81,20 @@ def armed_by(event: e.Event, state: Aggregate, backlog_runs: int) -> tuple[int, 
 
 
 def timers_of(state: Aggregate, backlog_runs: int) -> Iterator[tuple[int, Timer]]:
-    """Every timer of an aggregate, for an owner that has just folded it."""
+    """Every timer of an aggregate, for an owner that has just folded it.
+
+    In an order of its own, not that of a map, which differs from process to process: a simulation is then the same
+    each time.
+    """
     if isinstance(state, Pool):
-        for name, worker in state.workers.items():
+        for name, worker in sorted(state.workers.items(), key=itemgetter(0)):
             yield (worker.expires_at, c.ExpireWorker(pool=state.pool, worker=name))
         return
     due = schedule_due(state, backlog_runs)
     if due is not None:
         yield (due, c.FireSchedule(dag=state.dag))
-    for run in state.runs.values():
-        for name, task in run.tasks.items():
+    for run in sorted(state.runs.values(), key=attrgetter("order")):
+        for name, task in sorted(run.tasks.items(), key=itemgetter(0)):
             if task.live:
                 lease = c.ExpireLease(dag=state.dag, run_id=run.run_id, task=name, attempt=task.attempt)
                 yield (task.expires_at, lease)

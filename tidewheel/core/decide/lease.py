@@ -5,6 +5,7 @@ The DAG has the last word: a slot for an attempt nobody wants any more goes back
 
 from __future__ import annotations
 
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from tidewheel.core import commands as c
@@ -134,8 +135,8 @@ def resend_leases(state: Dag, rules: Rules) -> list[AssignTask]:
     """The leases that no worker has reported started, for a new owner to send again: their mail may never have gone
     out."""
     again = []
-    for run in state.runs.values():
-        for name, task in run.tasks.items():
+    for run in sorted(state.runs.values(), key=attrgetter("order")):
+        for name, task in sorted(run.tasks.items(), key=itemgetter(0)):
             if task.phase == "leased" and not task.cancel_requested:
                 try:
                     again.append(_assignment(state, run, name, _action(state, run, name, rules), rules))
