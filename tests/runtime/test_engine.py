@@ -15,7 +15,7 @@ from tidewheel.core.decide import flow
 from tidewheel.core.mail import AssignTask
 from tidewheel.core.workflow import Concurrency, Retry, Run, Schedule, Task, Workflow
 from tidewheel.definition.expressions import CelEvaluator
-from tidewheel.log.interface import COMMANDS, DEAD_LETTERS, TRIGGERS, Append, Batch, CommitAborted
+from tidewheel.log.interface import COMMANDS, DEAD_LETTERS, SNAPSHOTS, TRIGGERS, Append, Batch, CommitAborted
 from tidewheel.log.memory import Fault, MemoryOwner
 from tidewheel.log.partition import partition_of
 from tidewheel.testing.world import Outcome, World
@@ -138,6 +138,27 @@ def test_a_batch_too_large_for_a_transaction_is_tried_again_in_smaller_ones(monk
     world.settle()
     assert len(results(world)) == 100
     assert world.schedulers["scheduler-0"].status.aborts < 10
+
+
+def test_checkpoints_that_fail_are_not_tried_at_every_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = MemoryOwner.commit
+    failed = []
+
+    def commit_no_snapshots(self: MemoryOwner, batch: Batch, appends: Sequence[Append]) -> Mapping[Any, int]:
+        if any(append.topic == SNAPSHOTS for append in appends):
+            failed.append(len(appends))
+            self._must_reset = True
+            raise CommitAborted("injected: no room for snapshots")
+        return commit(self, batch, appends)
+
+    monkeypatch.setattr(MemoryOwner, "commit", commit_no_snapshots)
+    world = a_world(checkpoint_events=100)
+    world.add_worker()
+    world.deploy(FAN)
+    for number in range(20):
+        world.ask(c.StartRun(dag="fan", run_id=f"r{number}"))
+    assert len(results(world)) == 20
+    assert 0 < len(failed) <= len(world.journal()) / 100
 
 
 def test_a_silent_worker_costs_one_lease_and_the_task_runs_again_elsewhere() -> None:

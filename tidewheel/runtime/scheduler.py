@@ -250,6 +250,8 @@ class Scheduler:
                     self._owner.commit(batch, snapshot_appends(shard))
                 except (Fenced, CommitAborted, CommitInDoubt) as error:
                     log.warning("a checkpoint was not committed", shard=shard.number, why=str(error))
+                    # Later again, not at once: each failure costs every shard a new beginning.
+                    shard.events_since_checkpoint = 0
                     self._owner.reset()
                     return
                 shard.dirty.clear()
