@@ -9,7 +9,7 @@ from scenes import NOW, RULES, created, definition, deployed, in_run, started, t
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.state import Dag
-from tidewheel.core.workflow import Input, Schedule, Workflow
+from tidewheel.core.workflow import Concurrency, Input, Schedule, Workflow
 from tidewheel.testing.playbook import Given, given
 
 MINUTE = 60_000
@@ -45,6 +45,22 @@ def test_what_is_no_workflow_is_refused() -> None:
     nobody().when(c.DeployDag(dag="d", version="v", definition=other), at=NOW).then().rejected("'other', not 'd'")
     lost = definition(workflow(task("a", "nobody")))
     nobody().when(c.DeployDag(dag="d", version="v", definition=lost), at=NOW).then().rejected("needs 'nobody'")
+
+
+@pytest.mark.parametrize(
+    ("of", "said"),
+    [
+        (workflow(task("a", "c"), task("b", "a"), task("c", "b"), task("d")), "wait for each other: a, b, c"),
+        (workflow(task("a", "a")), "wait for each other: a"),
+        (workflow(task("a"), task("a")), "two tasks have one id"),
+        (workflow(task("a"), task("b", "a", "a")), "task 'b' names a task twice"),
+        (workflow(task("a", pool_slots=0)), "task 'a' takes 0 slots"),
+        (workflow(task("a"), concurrency=Concurrency(max_runs=0)), "max_runs (0)"),
+        (workflow(task("a"), concurrency=Concurrency(max_tasks=0)), "max_tasks (0)"),
+    ],
+)
+def test_a_definition_whose_runs_could_never_end_is_refused(of: Workflow, said: str) -> None:
+    nobody().when(deploy(of), at=NOW).then().rejected(said)
 
 
 def test_a_new_version_with_the_same_slots_keeps_the_cursor() -> None:

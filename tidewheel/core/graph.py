@@ -140,6 +140,29 @@ def define(version: str, source: str) -> Definition:
     )
 
 
+def unrunnable(definition: Definition) -> str:
+    """Why runs of the definition could never end, or nothing: the last guard, behind the loader's friendlier ones."""
+    limits = definition.workflow.concurrency
+    if limits.max_runs < 1 or (limits.max_tasks is not None and limits.max_tasks < 1):
+        return f"max_runs ({limits.max_runs}) and max_tasks ({limits.max_tasks}) are 1 or more"
+    for task in definition.workflow.tasks:
+        if task.pool_slots < 1:
+            return f"task '{task.id}' takes {task.pool_slots} slots; it must take 1 or more"
+        if len(set(task.needs)) < len(task.needs):
+            return f"task '{task.id}' names a task twice in its needs"
+    if len(definition.tasks) < len(definition.workflow.tasks):
+        return "two tasks have one id"
+    missing = {task.id: len(task.needs) for task in definition.workflow.tasks}
+    free = [name for name, needs in missing.items() if not needs]
+    while free:
+        for child in definition.children[free.pop()]:
+            missing[child] -= 1
+            if not missing[child]:
+                free.append(child)
+    circle = sorted(name for name, needs in missing.items() if needs)
+    return f"these tasks wait for each other: {', '.join(circle[:5])}" if circle else ""
+
+
 def encode_action(spec: ActionSpec) -> str:
     """The JSON text that travels in ``AssignTask.action``."""
     return msgspec.json.encode(spec).decode()

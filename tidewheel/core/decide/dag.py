@@ -10,7 +10,7 @@ from tidewheel.core.calendar import count_slots, due, fires_at, latest_slot, nex
 from tidewheel.core.decide.decision import Decision
 from tidewheel.core.decide.flow import start_runs
 from tidewheel.core.decide.run import SCHEDULED, create_run
-from tidewheel.core.graph import Definition, define
+from tidewheel.core.graph import Definition, define, unrunnable
 from tidewheel.core.scope import rfc3339
 from tidewheel.core.state import Dag
 from tidewheel.core.workflow import Schedule
@@ -29,6 +29,9 @@ def decide_deploy_dag(d: Decision[Dag], command: c.DeployDag) -> None:
         return
     if definition.workflow.id != command.dag:
         d.refuse("invalid", f"the definition's id is '{definition.workflow.id}', not '{command.dag}'")
+        return
+    if mistake := unrunnable(definition):
+        d.refuse("invalid", f"the definition of '{command.dag}' can not run: {mistake}")
         return
     schedule_before = before.definition.workflow.schedule if before.version else None
     resumed = before.removed
