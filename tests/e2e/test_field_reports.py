@@ -125,12 +125,12 @@ def flows(tmp_path_factory: pytest.TempPathFactory, echo: str) -> Path:
     directory: Path = tmp_path_factory.mktemp("reports") / "flows"
     directory.mkdir()
     (directory / "leaky.py").write_text(PYTHON)
-    tasks = {
+    tasks: dict[str, dict[str, Any]] = {
         "emoji": {"run": "printf 'größe \\360\\237\\214\\212\\n'; printf 'err \\360\\237\\224\\245\\n' >&2"},
         "large_file": {"run": f'head -c {LARGE} /dev/zero | tr "\\0" 1 > "$TIDEWHEEL_OUTPUT"'},
         "large_value": {"python": "leaky:large"},
     }
-    flows = [{"id": name, "tasks": [{"id": "a", **task}]} for name, task in tasks.items()]
+    flows: list[dict[str, Any]] = [{"id": name, "tasks": [{"id": "a", **task}]} for name, task in tasks.items()]
     shell = {"id": "a", "run": 'printf "<%s>\\n" "$NAME"', "env": {"NAME": "${{ inputs.name }}"}}
     flows.append({"id": "quoted", "inputs": {"name": {"type": "string"}}, "tasks": [shell]})
     sized = {"data": {"type": "array"}}
@@ -328,7 +328,7 @@ def test_c085_parameters_over_the_limit_are_refused_with_its_name(
 
 
 def dead_letters(log: Any, count: int) -> list[DeadLetter] | None:
-    found = []
+    found: list[Any] = []
     for partition in range(log.partitions):
         reader = log.reader({(DEAD_LETTERS, partition): 0})
         found += [decode(record.value) for record in reader.read(100, 0)]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
+import subprocess
+import sys
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -140,3 +143,175 @@ def test_an_event_that_can_not_be_folded_is_never_written(monkeypatch: pytest.Mo
     assert ends(world) == {"bad_run": "RunSucceeded", "good_run": "RunSucceeded"}
     assert not [event for event in world.events(e.TaskHeartbeat) if event.dag == "bad"]  # type: ignore[union-attr]
     world.check()
+
+
+def at_once(world: World) -> list[str]:
+    """Run ids in the order they started; fails if ``max_runs`` of their DAG, 1, was ever passed."""
+    order: list[str] = []
+    live = 0
+    for event in world.events(e.RunStarted, e.RunSucceeded, e.RunFailed):
+        assert isinstance(event, e.RunStarted | e.RunSucceeded | e.RunFailed)
+        live += 1 if isinstance(event, e.RunStarted) else -1
+        assert live <= 1, f"{event.run_id} makes {live} at once"
+        if isinstance(event, e.RunStarted):
+            order.append(event.run_id)
+    return order
+
+
+def test_fifty_dates_caught_up_one_at_a_time_and_by_date_by_two_schedulers() -> None:
+    """C070: a daily schedule that was paused for 50 days; the schedulers take turns in dying."""
+    dice = random.Random(70)
+    world = a_world(schedulers=2, checkpoint_events=50)
+    schedule = Schedule(cron=("0 6 * * *",), catchup="all")
+    limits = Concurrency(max_runs=1)
+    world.deploy(Workflow(id="daily", tasks=(task("a"), task("b", "a")), schedule=schedule, concurrency=limits))
+    world.ask(c.PauseDag(dag="daily"))
+    world.now += 50 * 24 * HOUR
+    world.add_worker(slots=20, behaviour=lambda _: Outcome(takes_ms=dice.randrange(2_000)))
+    world.ask(c.UnpauseDag(dag="daily"))
+    for turn in range(12):
+        world.advance(10_000, step_ms=500)
+        restart(world, f"scheduler-{turn % 2}")
+    world.advance(30_000)
+    order = at_once(world)
+    assert order == sorted(order)
+    assert (len(order), order[0], order[-1]) == (
+        50,
+        "scheduled__2026-01-05T06:00:00Z",
+        "scheduled__2026-02-23T06:00:00Z",
+    )
+    assert set(ends(world).values()) == {"RunSucceeded"}
+    world.check()
+
+
+def test_of_four_triggers_two_run_and_two_wait_whatever_is_refused_in_between() -> None:
+    """C075: nothing that was refused, said twice or cancelled counts."""
+    world = a_world()
+    world.add_worker(slots=9, behaviour=lambda _: Outcome(takes_ms=10_000))
+    world.deploy(Workflow(id="two", tasks=(task("a"),), concurrency=Concurrency(max_runs=2)))
+    for number in range(1, 6):
+        assert world.ask(c.StartRun(dag="two", run_id=f"r{number}")).ok
+        assert not world.ask(c.StartRun(dag="two", run_id=f"r{number}")).created
+        assert world.ask(c.StartRun(dag="two", run_id=f"x{number}", inputs='{"surplus": 1}')).code == "invalid"
+    assert world.ask(c.CancelRun(dag="two", run_id="r4")).ok
+    assert world.ask(c.CancelRun(dag="two", run_id="r4")).code == "conflict"
+
+    def started() -> list[str]:
+        return [event.run_id for event in world.events(e.RunStarted) if isinstance(event, e.RunStarted)]
+
+    assert started() == ["r1", "r2"]
+    restart(world)
+    world.advance(5_000)
+    assert started() == ["r1", "r2"]
+    world.advance(11_000)
+    assert started() == ["r1", "r2", "r3", "r5"]
+    world.advance(11_000)
+    assert ends(world) == {**{f"r{number}": "RunSucceeded" for number in (1, 2, 3, 5)}, "r4": "RunCancelled"}
+    world.check()
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_definition_that_goes_takes_no_run_along(paused: bool) -> None:
+    """C080: 10 running and 10 waiting; all finish, none is cancelled, and no new one is made."""
+    world = a_world()
+    world.add_worker(slots=20, behaviour=lambda _: Outcome(takes_ms=5_000))
+    flow = Workflow(
+        id="going",
+        tasks=(task("a"), task("b", "a")),
+        schedule=Schedule(every_ms=MINUTE),
+        concurrency=Concurrency(max_runs=10),
+    )
+    world.deploy(flow)
+    for number in range(20):
+        world.ask(c.StartRun(dag="going", run_id=f"r{number:02}"))
+    world.advance(1_000)
+    assert len(world.events(e.RunStarted)) == 10
+    if paused:
+        world.ask(c.PauseDag(dag="going"))
+    assert world.ask(c.RemoveDag(dag="going", reason="its file is gone")).ok
+    restart(world)
+    refused = world.ask(c.StartRun(dag="going", run_id="late"))
+    assert (refused.code, "removed" in refused.message) == ("conflict", True)
+    if paused:
+        world.advance(5 * MINUTE)
+        assert len(ends(world)) == 10, "what waits goes on waiting"
+        world.ask(c.UnpauseDag(dag="going"))
+    world.advance(5 * MINUTE)
+    assert ends(world) == {f"r{number:02}": "RunSucceeded" for number in range(20)}
+    world.check()
+
+
+def test_who_got_no_answer_from_a_dead_owner_gets_the_same_run_when_asking_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """C112: the owner dies between its commit and the answer, and before it has read the request at all."""
+    world = a_world()
+    world.add_worker()
+    world.deploy(Workflow(id="one", tasks=(task("a"),)))
+    request = c.StartRun(dag="one", run_id="r")
+    with monkeypatch.context() as patched:
+        patched.setattr(world.schedulers["scheduler-0"], "_send", lambda mail: None)
+        with pytest.raises(AssertionError, match="no reply"):
+            world.ask(request)
+    assert len(world.events(e.RunCreated)) == 1
+    world.kill_scheduler("scheduler-0")
+    with pytest.raises(AssertionError, match="no reply"):
+        world.ask(request)
+    world.start_scheduler("scheduler-1")
+    again = world.ask(request)
+    assert (again.ok, again.run_id, again.created) == (True, "r", False)
+    world.advance(1_000)
+    assert ends(world) == {"r": "RunSucceeded"}
+    world.check()
+
+
+_WIDE = """
+import json, resource, sys, time
+from tidewheel.core import commands as c, events as e
+from tidewheel.core.workflow import Concurrency, Run, Task, Workflow
+from tidewheel.definition.expressions import CelEvaluator
+from tidewheel.log.interface import TOPICS
+from tidewheel.testing.world import World
+
+def task(name, *needs):
+    return Task(id=name, action=Run(command="true"), needs=needs)
+
+size, limit = int(sys.argv[1]), json.loads(sys.argv[2])
+world = World(CelEvaluator(), partitions=1, checkpoint_events=max(1_000, 2 * size))
+world.add_worker(slots=500)
+names = [f"part_{n}" for n in range(size - 2)]
+tasks = (task("first"), *(task(name, "first") for name in names), task("last", *names))
+world.deploy(Workflow(id="wide", tasks=tasks, concurrency=Concurrency(max_tasks=limit)))
+begun = time.process_time()
+world.ask(c.StartRun(dag="wide", run_id="r"))
+took = time.process_time() - begun
+assert len(world.events(e.RunSucceeded)) == 1
+sizes = []
+for topic in TOPICS:
+    records = world.log.reader({(topic, 0): 0}).read(10_000_000, 0)
+    sizes += [(len(record.value or b""), topic) for record in records]
+sizes.sort(reverse=True)
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(json.dumps({"ms": took * 1e3 / size, "peak_mib": peak / 1024, "largest": sizes[:4], "records": len(sizes)}))
+"""
+
+
+def wide(size: int, max_tasks: int | None = None) -> Any:
+    """A run of ``size`` tasks, 1 to many to 1, in a process of its own."""
+    argv = [sys.executable, "-c", _WIDE, str(size), json.dumps(max_tasks)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("max_tasks", [None, 100])
+def test_a_run_of_ten_thousand_tasks_is_many_small_records(max_tasks: int | None) -> None:
+    """C082: no record but the definition's own grows with the run, and neither does a task's cost."""
+    small, large = wide(1_000, max_tasks), wide(10_000, max_tasks)
+    (_, first), (_, second), *others = large["largest"]
+    assert {first, second} == {"commands", "events"}, "the definition, asked for and deployed"
+    assert others[0][0] <= 64 * 1024, others
+    assert others[0][1] == "snapshots", "snapshots are written, in parts"
+    assert large["records"] > 70_000
+    assert large["peak_mib"] < 300
+    assert large["ms"] < 3 * small["ms"], (small, large)
