@@ -78,6 +78,15 @@ def test_a_changed_schedule_answers_no_slot_again_when_the_clock_has_stepped_bac
     changed.when(c.FireSchedule(dag="d"), at=slot).then()
 
 
+def test_a_schedule_that_went_and_came_back_answers_no_slot_again_when_the_clock_has_stepped_back() -> None:
+    one, none = workflow(task("a"), schedule=EVERY_TEN), workflow(task("a"))
+    slot = NOW + 10 * MINUTE
+    ran = nobody().when(deploy(one), at=NOW).when(c.FireSchedule(dag="d"), at=slot)
+    back = ran.when(deploy(none, "v2"), at=slot).when(deploy(one, "v3"), at=slot - 1_000)
+    back.then(replace(deployed(one, "v3", cursor=slot), at=slot - 1_000))
+    back.when(c.FireSchedule(dag="d"), at=slot).then()
+
+
 def test_a_changed_schedule_loses_no_slot_that_was_due_and_invents_none() -> None:
     one = workflow(task("a"), schedule=EVERY_TEN)
     two = workflow(task("a"), schedule=Schedule(cron=("* * * * *",)))

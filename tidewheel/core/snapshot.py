@@ -36,6 +36,7 @@ class _StoredDag(msgspec.Struct, frozen=True):
     paused: bool
     removed: bool
     cursor: int | None
+    answered: int | None
     runs: list[RunState]
     created: int
     held: int
@@ -94,6 +95,7 @@ def encode_snapshot(state: Aggregate) -> bytes:
                 paused=state.paused,
                 removed=state.removed,
                 cursor=state.cursor,
+                answered=state.answered,
                 runs=sorted(state.runs.values(), key=lambda run: run.order),
                 created=state.created,
                 held=state.held,
@@ -141,6 +143,7 @@ def _dag(stored: _StoredDag) -> Dag:
         paused=stored.paused,
         removed=stored.removed,
         cursor=stored.cursor,
+        answered=stored.answered,
         runs=Map({run.run_id: run for run in stored.runs}),
         created=stored.created,
         queued_runs=Ordered(place_of(run) for run in stored.runs if run.phase == "queued"),

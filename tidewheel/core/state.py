@@ -96,6 +96,8 @@ class Dag(msgspec.Struct, frozen=True):
     removed: bool = False
     #: The last schedule slot that was answered, by a run or a recorded skip.
     cursor: int | None = None
+    #: The newest slot that ever was, also when its schedule is gone: no later schedule begins before it.
+    answered: int | None = None
     runs: Map[str, RunState] = Map()
     #: Runs created so far; gives the next one its order.
     created: int = 0

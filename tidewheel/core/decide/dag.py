@@ -66,7 +66,7 @@ def _cursor(d: Decision[Dag], schedule: Schedule | None, before: Schedule | None
         return None
     if before is not None and d.state.cursor is not None and _same_slots(schedule, before):
         return d.state.cursor
-    return max(d.now, d.state.cursor or d.now)
+    return max(d.now, d.state.answered or d.now)
 
 
 def _skip_rest(d: Decision[Dag], schedule: Schedule) -> None:

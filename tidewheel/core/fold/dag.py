@@ -48,4 +48,4 @@ def fold_dag_unpaused(state: Dag, event: e.DagUnpaused) -> Dag:
 
 def fold_slots_skipped(state: Dag, event: e.SlotsSkipped) -> Dag:
     """The cursor passes the slots."""
-    return replace(state, seq=state.seq + 1, cursor=event.last)
+    return replace(state, seq=state.seq + 1, cursor=event.last, answered=event.last)

@@ -18,6 +18,7 @@ def place_of(run: RunState) -> RunPlace:
 
 def fold_run_created(state: Dag, event: e.RunCreated) -> Dag:
     """The run waits for its turn; a scheduled one moves the schedule's cursor to its slot."""
+    assert event.run_id not in state.runs, f"run {event.run_id} is created a second time"
     definition = state.definitions[event.version]
     run = RunState(
         run_id=event.run_id,
@@ -36,6 +37,7 @@ def fold_run_created(state: Dag, event: e.RunCreated) -> Dag:
         seq=state.seq + 1,
         created=state.created + 1,
         cursor=event.logical_date if event.kind == "scheduled" else state.cursor,
+        answered=event.logical_date if event.kind == "scheduled" else state.answered,
         runs=state.runs.set(run.run_id, run),
         runs_of=state.runs_of.set(run.version, state.runs_of.get(run.version, 0) + 1),
         queued_runs=state.queued_runs.add(place_of(run)),

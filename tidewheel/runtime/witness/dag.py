@@ -19,6 +19,7 @@ class DagWitness:
     """Follows one DAG's events. Of ended runs it keeps the id and the logical date, nothing more."""
 
     __slots__ = (
+        "_answered",
         "_cursor",
         "_dates",
         "_definition",
@@ -39,6 +40,8 @@ class DagWitness:
         self._definitions: dict[str, Definition] = {}
         self._definition: Definition | None = None
         self._cursor: int | None = None
+        #: The newest slot that any schedule of the DAG came to.
+        self._answered: int | None = None
         self._paused = False
         self._removed = False
         self._ids: set[str] = set()
@@ -78,7 +81,9 @@ class DagWitness:
             self._findings.add(
                 4, f"version {event.version} is deployed with cursor {event.cursor} and schedule {schedule}"
             )
-        elif event.cursor is not None and event.cursor > max(event.at, self._cursor or event.at):
+        elif event.cursor is not None and event.cursor > max(
+            event.at, self._cursor or event.at, self._answered or event.at
+        ):
             self._findings.add(4, f"the schedule's cursor is set {event.cursor - event.at} ms into the future")
         elif before is not None and _same_slots(before.workflow.schedule, schedule) and event.cursor != self._cursor:
             self._findings.add(4, f"the schedule stayed, but its cursor jumped from {self._cursor} to {event.cursor}")
@@ -117,7 +122,7 @@ class DagWitness:
                 self._findings.add(4, f"SlotsSkipped ends at {event.last}, which is no slot from {event.first} on")
             elif (count := count_slots(schedule, self._cursor, event.last)) != event.count:
                 self._findings.add(4, f"SlotsSkipped counts {event.count} slots where the schedule has {count}")
-        self._cursor = event.last
+        self._cursor = self._answered = event.last
 
     def _answers_next_slot(self, slot: int, what: str) -> Schedule | None:
         """Check that ``slot`` is the one after the cursor: every slot is answered, in order, once."""
@@ -174,7 +179,7 @@ class DagWitness:
             if (event.interval_start, event.interval_end) != expected:
                 found = (event.interval_start, event.interval_end)
                 self._findings.add(4, f"run {event.run_id} covers {found}, not the interval {expected} of its slot")
-        self._cursor = event.logical_date
+        self._cursor = self._answered = event.logical_date
 
     def _started(self, event: e.RunStarted) -> None:
         run = self._live(event)
