@@ -1,1 +1,1 @@
-"""."""
+"""The projector process: it follows the journal and writes the read model."""
