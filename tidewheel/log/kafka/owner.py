@@ -295,9 +295,12 @@ class KafkaOwner:
 
         That may be us: a lost answer to a join makes the broker count us twice.
         """
-        self._refuse_if_replaced()
         self._assigned = frozenset()
         self._epochs, self._next, self._sent = {}, {}, {}
+        try:
+            self._refuse_if_replaced()
+        except LogUnavailable:
+            return  # still fenced; the next poll asks again
         self._consumer.close()
         self._consumer = Consumer(self._config)
         self._subscribe()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
@@ -61,8 +61,15 @@ def wanted_config(topic: str, replication: int) -> dict[str, str]:
 class KafkaTopics:
     """Creates and checks the topics of one prefix."""
 
-    def __init__(self, admin: AdminClient, servers: str, prefix: str, partitions: int, replication: int | None) -> None:
-        self._admin = admin
+    def __init__(
+        self,
+        new_admin: Callable[[], AdminClient],
+        servers: str,
+        prefix: str,
+        partitions: int,
+        replication: int | None,
+    ) -> None:
+        self._new_admin = new_admin
         self._servers = servers
         self._prefix = prefix
         self._partitions = partitions
@@ -70,7 +77,8 @@ class KafkaTopics:
 
     def create(self) -> list[str]:
         """Create what is missing, then check everything; gives the short names created."""
-        present, brokers = existing(self._admin, self._servers, self._prefix)
+        admin = self._new_admin()
+        present, brokers = existing(admin, self._servers, self._prefix)
         self._check_partitions(present)
         missing = [topic for topic in TOPICS if topic not in present]
         replication = self._replication or min(_REPLICATION, brokers)
@@ -85,7 +93,7 @@ class KafkaTopics:
         ]
         created = []
         if wanted:
-            futures = self._admin.create_topics(wanted, operation_timeout=_CREATE_S_MAX, request_timeout=_CREATE_S_MAX)
+            futures = admin.create_topics(wanted, operation_timeout=_CREATE_S_MAX, request_timeout=_CREATE_S_MAX)
             for name, future in futures.items():
                 if self._was_created(name, future.result):
                     created.append(name.removeprefix(self._prefix))
@@ -95,7 +103,7 @@ class KafkaTopics:
 
     def check(self) -> None:
         """Raise ``LogMisconfigured`` naming the first topic and setting that do not fit."""
-        present, _ = existing(self._admin, self._servers, self._prefix)
+        present, _ = existing(self._new_admin(), self._servers, self._prefix)
         missing = [self._prefix + topic for topic in TOPICS if topic not in present]
         if missing:
             raise LogMisconfigured(
@@ -109,8 +117,9 @@ class KafkaTopics:
     def _wait_until_seen(self) -> None:
         """A created topic takes a moment to reach the metadata that brokers answer with."""
         deadline = time.monotonic() + _CREATE_S_MAX
+        admin = self._new_admin()
         while time.monotonic() < deadline:
-            present, _ = existing(self._admin, self._servers, self._prefix)
+            present, _ = existing(admin, self._servers, self._prefix)
             if len(present) == len(TOPICS):
                 return
             time.sleep(0.02)
@@ -137,8 +146,9 @@ class KafkaTopics:
     def _describe(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         resources = [ConfigResource(ResourceType.TOPIC, self._prefix + topic) for topic in topics]
         described = {}
+        admin = self._new_admin()
         try:
-            for resource, future in self._admin.describe_configs(resources, request_timeout=CONTACT_S_MAX).items():
+            for resource, future in admin.describe_configs(resources, request_timeout=CONTACT_S_MAX).items():
                 entries = future.result()
                 described[resource.name.removeprefix(self._prefix)] = {
                     name: str(entry.value) for name, entry in entries.items()

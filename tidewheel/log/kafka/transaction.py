@@ -19,7 +19,8 @@ from tidewheel.log.kafka.watchdog import Watchdog
 
 #: The broker aborts what is left open longer; of the order of the session time-out, for both bound a takeover.
 TRANSACTION_TIMEOUT_MS = 6000
-_INIT_S_MAX = 30.0
+#: A coordinator that has just started loads its state first, and one that is gone may come back.
+_INIT_S_MAX = 15.0
 _ABORT_S_MAX = 5.0
 
 _GROUP_FENCES = {
@@ -91,8 +92,8 @@ class Transactions:
     def _start(self) -> None:
         producer = Producer(self._config)
         try:
-            with self._watchdog.watching("init_transactions"):
-                producer.init_transactions(min(_INIT_S_MAX, self._call_s_max * 2))
+            with self._watchdog.watching("init_transactions", _INIT_S_MAX):
+                producer.init_transactions(_INIT_S_MAX)
         except KafkaException as error:
             raise unavailable(self._servers, "starting transactions", error) from error
         self._producer = producer

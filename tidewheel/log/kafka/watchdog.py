@@ -40,9 +40,9 @@ class Watchdog:
         self._thread.start()
 
     @contextmanager
-    def watching(self, doing: str) -> Iterator[None]:
-        """The body must end within the limit."""
-        self._since, self._doing = time.monotonic(), doing
+    def watching(self, doing: str, more_s: float = 0.0) -> Iterator[None]:
+        """The body must end within the limit, and ``more_s`` on top."""
+        self._since, self._doing = time.monotonic() + more_s, doing
         try:
             yield
         finally:
