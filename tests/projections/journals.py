@@ -197,7 +197,12 @@ def mixed_day(writer: JournalWriter, seed: int = 1) -> None:
             at=START,
         ),
     )
-    for name in names[:2]:
+    logs_and_a_dead_letter(writer, names[:2])
+
+
+def logs_and_a_dead_letter(writer: JournalWriter, names: list[str]) -> None:
+    """What lies beside the journals."""
+    for name in names:
         for chunk in range(3):
             writer.log(
                 LogChunk(

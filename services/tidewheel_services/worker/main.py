@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 
-from tidewheel.log.opening import open_log
-
 from tidewheel.log.interface import Log
+from tidewheel.log.opening import open_log
 from tidewheel.worker import Executor, Worker
 from tidewheel_services.config import Settings
 from tidewheel_services.worker.http import Http
