@@ -10,6 +10,8 @@ import signal
 import sys
 from typing import Any
 
+import structlog
+
 from tidewheel.log.interface import COMMANDS, EVENTS, Append, CommitAborted, CommitInDoubt, Fenced
 from tidewheel.log.opening import open_log
 
@@ -35,6 +37,7 @@ def _tell(what: str) -> None:
 
 def main(url: str, instance: str, stop_before_commit: bool) -> None:
     """Own until killed."""
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))  # stdout is for what we tell
     owner: Any = open_log(url).owner(instance)
     owned: set[int] = set()
     while True:
