@@ -57,7 +57,7 @@ def copy(log: MemoryLog, change: Any = None) -> MemoryLog:
 
 def folded(log: MemoryLog, number: int = SHARD) -> Shard:
     shard = Shard(number)
-    bring_up_to_date(shard, log, lambda: 0)
+    bring_up_to_date([shard], log, lambda: 0)
     return shard
 
 
@@ -131,8 +131,8 @@ def test_a_journal_that_does_not_prove_itself_stops_the_shard_there(world: World
 def test_a_shard_that_comes_back_folds_only_what_is_new(world: World) -> None:
     shard = folded(world.log)
     before = images(shard)
-    assert bring_up_to_date(shard, world.log, lambda: 0) == 0
+    assert bring_up_to_date([shard], world.log, lambda: 0) == 0
     assert images(shard) == before
     world.ask(c.StartRun(dag="one", run_id="more"))
-    assert bring_up_to_date(shard, world.log, lambda: 0) > 0
+    assert bring_up_to_date([shard], world.log, lambda: 0) > 0
     assert images(shard) == images(folded(world.log))

@@ -118,7 +118,7 @@ def assert_memory_is_the_journal(world: Chaos) -> None:
             continue  # it went to another scheduler, or its owner has yet to see that a commit failed
         for source in (world.log, without):
             again = Shard(shard.number)
-            bring_up_to_date(again, source, lambda: 0)
+            bring_up_to_date([again], source, lambda: 0)
             assert again.aggregates == shard.aggregates, f"shard {shard.number} differs"
             for key, state in again.aggregates.items():
                 assert decode_snapshot(key.kind, encode_snapshot(state)) == state

@@ -16,7 +16,7 @@ Everything raises ``LogUnavailable`` when the server cannot be reached in time. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -189,6 +189,9 @@ class Log(Protocol):
 
     def end_offset(self, topic: str, partition: int) -> int:
         """One past the last record, open transactions included (Kafka's high watermark)."""
+
+    def end_offsets(self, places: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
+        """``end_offset`` of many (topic, partition) pairs, asked for at once."""
 
     def start_offset(self, topic: str, partition: int) -> int:
         """The offset of the oldest record kept."""

@@ -11,7 +11,7 @@ import enum
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from tidewheel.log.group import Group, Member
 from tidewheel.log.interface import (
@@ -84,6 +84,10 @@ class MemoryLog:
         """One past the last offset used."""
         with self._changed:
             return len(self._records[topic, partition])
+
+    def end_offsets(self, places: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
+        """The same of many."""
+        return {place: self.end_offset(*place) for place in places}
 
     def start_offset(self, topic: str, partition: int) -> int:
         """The offset of the oldest record kept."""

@@ -8,7 +8,7 @@ and by chain; the first that does not stops the shard there.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import structlog
 
@@ -30,23 +30,27 @@ class JournalBroken(Exception):
     """The journal does not prove itself at this place: an event is missing, doubled, altered or not ours."""
 
 
-def bring_up_to_date(shard: Shard, source: Log, clock: Callable[[], int]) -> int:
-    """Fold everything the journals hold beyond the shard's heads; gives the number of events folded.
+def bring_up_to_date(shards: Sequence[Shard], source: Log, clock: Callable[[], int], *, snapshots: bool = True) -> int:
+    """Fold everything the journals hold beyond the shards' heads, all at once; gives the number of events folded.
 
-    Raises ``JournalBroken``, or ``LogUnavailable`` if the log stops answering.
+    Without ``snapshots`` a shard that is empty is folded from the journals' beginning. Raises ``JournalBroken``, or
+    ``LogUnavailable`` if the log stops answering.
     """
-    fresh = all(head.shard_seq == 0 for head in shard.heads.values())
-    if fresh:
-        start = source.start_offset(SNAPSHOTS, shard.number)
-        restore(shard, _read_to_end(source, SNAPSHOTS, shard.number, start))
-    folded = 0
     begun = clock()
-    for topic in JOURNALS:
-        for record in _read_to_end(source, topic, shard.number, shard.heads[topic].offset):
-            _follow(shard, record)
-            folded += 1
+    fresh = [shard for shard in shards if snapshots and all(head.shard_seq == 0 for head in shard.heads.values())]
+    found: dict[int, list[Record]] = {}
+    for record in _read_to_end(source, {(SNAPSHOTS, shard.number): 0 for shard in fresh}):
+        found.setdefault(record.partition, []).append(record)
+    for shard in fresh:
+        restore(shard, found.pop(shard.number, []))
+    by_number = {shard.number: shard for shard in shards}
+    folded = 0
+    starts = {(topic, shard.number): shard.heads[topic].offset for shard in shards for topic in JOURNALS}
+    for record in _read_to_end(source, starts):
+        _follow(by_number[record.partition], record)
+        folded += 1
     if folded:
-        log.info("shard is up to date", shard=shard.number, events=folded, took_ms=clock() - begun)
+        log.info("shards are up to date", shards=sorted(by_number), events=folded, took_ms=clock() - begun)
     return folded
 
 
@@ -81,22 +85,24 @@ def _follow(shard: Shard, record: Record) -> None:
     shard.writer = max(shard.writer, recorded.writer)
 
 
-def _read_to_end(source: Log, topic: str, partition: int, start: int) -> Iterator[Record]:
-    """Committed records up to the end of now, a dead owner's open transaction waited for."""
-    end = source.end_offset(topic, partition)
-    if start >= end:
+def _read_to_end(source: Log, starts: Mapping[tuple[str, int], int]) -> Iterator[Record]:
+    """Committed records up to the ends of now, a dead owner's open transaction waited for."""
+    ends = source.end_offsets(starts)
+    ahead = {place: start for place, start in starts.items() if start < ends[place]}
+    if not ahead:
         return
-    reader = source.reader({(topic, partition): start})
+    reader = source.reader(ahead)
     try:
         deadline = time.monotonic() + NO_PROGRESS_S
-        while reader.positions()[topic, partition] < end:
+        while any(position < ends[place] for place, position in reader.positions().items()):
             records = reader.read(5_000, 0.05)
             if records:
                 deadline = time.monotonic() + NO_PROGRESS_S
             elif time.monotonic() > deadline:
-                raise LogUnavailable(
-                    f"{topic}/{partition}: nothing to read for {NO_PROGRESS_S:.0f} s before offset {end}"
-                )
+                behind = sorted(place for place, position in reader.positions().items() if position < ends[place])
+                topic, partition = behind[0]
+                where = f"{topic}/{partition} and {len(behind) - 1} more" if len(behind) > 1 else f"{topic}/{partition}"
+                raise LogUnavailable(f"{where}: nothing to read for {NO_PROGRESS_S:.0f} s before the end")
             yield from records
     finally:
         reader.close()

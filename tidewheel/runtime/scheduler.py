@@ -219,13 +219,17 @@ class Scheduler:
         for number in [number for number in self._owned if number not in batch.shards]:
             log.info("shard went to another scheduler", shard=number)
             del self._owned[number]
-        for number, epoch in sorted(batch.shards.items()):
-            shard = self._known.setdefault(number, Shard(number))
-            if shard.epoch == epoch and number in self._owned:
-                continue
-            self._owned.pop(number, None)
-            bring_up_to_date(shard, self._log, self._clock)
-            self._take(shard, epoch)
+        came = [
+            self._known.setdefault(number, Shard(number))
+            for number, epoch in sorted(batch.shards.items())
+            if number not in self._owned or self._owned[number].epoch != epoch
+        ]
+        if came:
+            for shard in came:
+                self._owned.pop(shard.number, None)
+            bring_up_to_date(came, self._log, self._clock)
+            for shard in came:
+                self._take(shard, batch.shards[shard.number])
 
     def _take(self, shard: Shard, epoch: int) -> None:
         shard.epoch = epoch

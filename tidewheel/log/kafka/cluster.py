@@ -95,12 +95,14 @@ class Cluster:
                 raise log_replaced(topic, partition, start, highs[topic, partition])
         return {place: max(start, lows[place]) for place, start in starts.items()}
 
-    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
-        """Low and high watermark."""
+    def start(self, topic: str, partition: int) -> int:
+        """The low watermark."""
         place = (topic, partition)
-        low = self._offsets([place], OffsetSpec.earliest(), CONTACT_S_MAX)  # type: ignore[no-untyped-call]
-        high = self._offsets([place], OffsetSpec.latest(), CONTACT_S_MAX)  # type: ignore[no-untyped-call]
-        return low[place], high[place]
+        return self._offsets([place], OffsetSpec.earliest(), CONTACT_S_MAX)[place]  # type: ignore[no-untyped-call]
+
+    def ends(self, places: Iterable[Place]) -> dict[Place, int]:
+        """The high watermarks."""
+        return self._offsets(places, OffsetSpec.latest(), CONTACT_S_MAX)  # type: ignore[no-untyped-call]
 
     def _offsets(self, places: Iterable[Place], at: OffsetSpec, patience_s: float) -> dict[Place, int]:
         """Offsets of many partitions at once; patient with leaders that are new or moving."""

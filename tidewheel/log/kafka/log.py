@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from tidewheel.log.interface import DEFAULT_PARTITIONS, INPUTS, LogMisconfigured
 from tidewheel.log.kafka.client import Config, base_config, consumer_config, unique_client_id
@@ -95,11 +95,15 @@ class KafkaLog:
 
     def end_offset(self, topic: str, partition: int) -> int:
         """The high watermark."""
-        return self._cluster.bounds(topic, partition)[1]
+        return self._cluster.ends([(topic, partition)])[topic, partition]
+
+    def end_offsets(self, places: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
+        """The high watermarks of many, in one request to each broker."""
+        return self._cluster.ends(places)
 
     def start_offset(self, topic: str, partition: int) -> int:
         """The low watermark."""
-        return self._cluster.bounds(topic, partition)[0]
+        return self._cluster.start(topic, partition)
 
     def committed(self, partition: int) -> Mapping[str, int | None]:
         """The group's committed positions of this shard.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from tidewheel.log.interface import INPUTS, TOPICS, LogMisconfigured
@@ -67,6 +67,10 @@ class SqliteLog:
     def end_offset(self, topic: str, partition: int) -> int:
         """One past the last record."""
         return self._bound("max", topic, partition, 1)
+
+    def end_offsets(self, places: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
+        """The same of many."""
+        return {place: self.end_offset(*place) for place in places}
 
     def start_offset(self, topic: str, partition: int) -> int:
         """The offset of the oldest record kept."""

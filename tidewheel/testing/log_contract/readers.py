@@ -115,6 +115,7 @@ class Readers(Driver):
         send(log, event("before"))
         abort = self.hold_open(log, event("open"))
         assert log.end_offset(EVENTS, 0) == 2
+        assert log.end_offsets([(EVENTS, 0), (EVENTS, 1)]) == {(EVENTS, 0): 2, (EVENTS, 1): 0}
         reader = log.reader({(EVENTS, 0): 0})
         assert texts(read_some(reader, 1)) == ["before"]
         assert reader.read(10, 0.5) == []
