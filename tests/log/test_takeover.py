@@ -172,7 +172,12 @@ class TestKafka:
         took = time.monotonic() - stopped
         _wait_for_events(log, [str(n) for n in range(40)])
         old.signal(signal.SIGCONT)
-        assert old.wait_for(lambda line: not _committed(line)) in ("Fenced", "GroupFenced", "CommitInDoubt")
+        assert old.wait_for(lambda line: not _committed(line)) in (
+            "Fenced",
+            "GroupFenced",
+            "CommitAborted",
+            "CommitInDoubt",
+        )
         old.wait_for(_owns_half)
         _send_commands(log, [str(n) for n in range(40, 60)])
         _wait_for_events(log, [str(n) for n in range(60)])

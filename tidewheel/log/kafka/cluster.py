@@ -1,28 +1,35 @@
 """What is asked of the cluster: offsets, the group's positions, who is a member.
 
-An ``AdminClient`` does not survive everything: it goes on asking by a leader it remembers, and after a broker's restart
-its requests to the group's coordinator have been seen to time out for good. So it is told to look again, or replaced.
+All of it goes through consumers that never join, not through ``AdminClient``: librdkafka 2.16 sends an admin client's
+requests for the group's coordinator to a handle that it drops when a broker leaves the metadata for a moment. From then
+on they time out, and giving such a client up has been seen to end the process (``rd_kafka_enq_once_del_source_return:
+Assertion``).
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 
-from tidewheel.log.interface import INPUTS, LogUnavailable
+from tidewheel.log.interface import INPUTS
 from tidewheel.log.kafka.client import CONTACT_S_MAX, Config, fault_of, log_replaced, unavailable
 
-#: An owner asks between polls; it can ask again.
-_ASK_S_MAX = 2.0
+#: Enough for a busy broker; where positions are unstable, the whole of it is waited out.
+_COMMITTED_S_MAX = 0.3
+#: For positions known to have been unstable a moment ago.
+_AGAIN_S_MAX = 0.03
+#: ``offsets_for_times`` takes these for times.
+_EARLIEST, _LATEST = -2, -1
 
-#: What a broker answers while a partition's leader is being made or moves.
-_LEADER_MOVES = {
+#: What a broker answers while a partition's leader is being made or moves, or what is heard of one that is very busy.
+_ASK_AGAIN = {
+    KafkaError._TIMED_OUT,
+    KafkaError.REQUEST_TIMED_OUT,
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -31,45 +38,65 @@ _LEADER_MOVES = {
     KafkaError.UNKNOWN_LEADER_EPOCH,
 }
 
+_UUID_LENGTH = 36
+
 #: Short topic name and partition.
 Place = tuple[str, int]
 
 
 class Cluster:
-    """Questions to one cluster about one prefix."""
+    """Questions to one cluster about one prefix. ``config`` is that of a consumer of the owners' group."""
 
-    def __init__(self, config: Config, servers: str, prefix: str, group: str) -> None:
+    def __init__(self, config: Config, admin_config: Config, servers: str, prefix: str) -> None:
         self._config = config
+        self._admin_config = admin_config
         self._servers = servers
         self._prefix = prefix
-        self._group = group
         self._lock = threading.Lock()
-        self._admin = self.new_admin()
+        self._consumers: dict[str, Consumer] = {}
 
     def new_admin(self) -> AdminClient:
-        """An admin client of one's own."""
-        return AdminClient(cast("dict[str, str | int | float | bool]", self._config))
+        """An admin client, for topics only."""
+        return AdminClient(cast("dict[str, str | int | float | bool]", self._admin_config))
 
-    def committed(self, shards: frozenset[int], *, stable: bool) -> list[TopicPartition]:
-        """The group's positions; of those that an open transaction may still move, an error if they must be stable."""
-        asked = [TopicPartition(self._prefix + topic, shard) for topic in INPUTS for shard in shards]
-        request = [ConsumerGroupTopicPartitions(self._group, asked)]
-        with self._asking("asking for committed positions") as admin:
-            futures = admin.list_consumer_group_offsets(request, require_stable=stable, request_timeout=_ASK_S_MAX)
-            return list(futures[self._group].result().topic_partitions)
+    def close(self) -> None:
+        """Let go."""
+        with self._lock:
+            for consumer in self._consumers.values():
+                consumer.close()
+            self._consumers.clear()
 
-    def stable(self, shards: frozenset[int]) -> dict[int, dict[Place, int]]:
-        """Where to read these shards from, of those with settled positions; none if the cluster cannot tell now."""
+    def committed(self, shard: int, *, stable: bool, timeout_s: float) -> dict[Place, int]:
+        """The group's positions on a shard, below zero where there is none; stable ones may have to be waited for."""
+        with self._lock:
+            consumer = self._consumer("read_committed" if stable else "read_uncommitted")
+            try:
+                return self._short(consumer.committed(self._inputs(frozenset({shard})), timeout=timeout_s))
+            except KafkaException as error:
+                raise unavailable(self._servers, "asking for committed positions", error) from error
+
+    def stable(self, consumer: Consumer, shards: frozenset[int], *, again: bool) -> dict[int, dict[Place, int]]:
+        """Where to read these shards from, of those whose positions no open transaction may still move.
+
+        ``consumer`` is the owner's. Asked ``again``, a short answer is expected: all settled, or not yet.
+        """
+        found: dict[Place, int] = {}
         try:
-            answer = self.committed(shards, stable=True)
-            unsettled = {found.partition for found in answer if found.error is not None}
-            starts = {
-                (found.topic[len(self._prefix) :], found.partition): max(found.offset, 0)
-                for found in answer
-                if found.partition not in unsettled
-            }
-            clamped = self.clamp(starts, patience_s=0)
-        except LogUnavailable:
+            found = self._ask_committed(consumer, shards, _AGAIN_S_MAX if again else _COMMITTED_S_MAX)
+        except KafkaException:
+            if again:
+                return {}
+            # One unsettled position makes the whole answer wait: see which shards are free.
+            for shard in shards:
+                try:
+                    found |= self._ask_committed(consumer, frozenset({shard}), _AGAIN_S_MAX)
+                except KafkaException:
+                    continue
+        starts = {place: max(offset, 0) for place, offset in found.items()}
+        try:
+            with self._lock:
+                clamped = self._clamped(starts)
+        except KafkaException:
             return {}
         settled: dict[int, dict[Place, int]] = {}
         for place, offset in clamped.items():
@@ -77,64 +104,80 @@ class Cluster:
         return settled
 
     def holder(self, instance: str) -> str:
-        """Client id of the group's member of this name; nothing if there is none."""
-        with self._asking("asking for the group's members") as admin:
-            group = admin.describe_consumer_groups([self._group], request_timeout=_ASK_S_MAX)[self._group]
-            members = group.result().members
-        name = self._prefix + instance
-        return next((str(member.client_id) for member in members if member.group_instance_id == name), "")
+        """Client id of the group's member of this name; nothing if there is none.
 
-    def clamp(self, starts: Mapping[Place, int], patience_s: float = CONTACT_S_MAX) -> dict[Place, int]:
-        """Raise starts to the oldest offsets kept; refuse those beyond the end."""
+        A static member's id is its name and a UUID. The newer ``describe_consumer_groups`` asks the coordinator.
+        """
+        try:
+            groups = self.new_admin().list_groups(cast(str, self._config["group.id"]), timeout=CONTACT_S_MAX)
+        except KafkaException as error:
+            raise unavailable(self._servers, "asking for the group's members", error) from error
+        name = f"{self._prefix}{instance}-"
+        for group in groups:
+            for member in group.members:
+                member_id = str(member.id)
+                if member_id.startswith(name) and len(member_id) == len(name) + _UUID_LENGTH:
+                    return str(member.client_id)
+        return ""
+
+    def clamp(self, starts: Mapping[Place, int]) -> dict[Place, int]:
+        """Raise starts to the oldest offsets kept; refuse those beyond the end. Patient with leaders that move."""
+        return self._patiently(lambda: self._clamped(starts))
+
+    def start(self, topic: str, partition: int) -> int:
+        """The low watermark."""
+        return self._patient_offsets([(topic, partition)], _EARLIEST)[topic, partition]
+
+    def ends(self, places: Iterable[Place]) -> dict[Place, int]:
+        """The high watermarks."""
+        return self._patient_offsets(places, _LATEST)
+
+    def _patient_offsets(self, places: Iterable[Place], at: int) -> dict[Place, int]:
+        """Offsets, also while leaders move."""
+        asked = list(places)
+        return self._patiently(lambda: self._offsets(asked, at))
+
+    def _patiently(self, ask: Callable[[], dict[Place, int]]) -> dict[Place, int]:
+        deadline = time.monotonic() + CONTACT_S_MAX
+        while True:
+            try:
+                with self._lock:
+                    return ask()
+            except KafkaException as error:
+                if time.monotonic() >= deadline or fault_of(error).code() not in _ASK_AGAIN:
+                    raise unavailable(self._servers, "asking for offsets", error) from error
+                time.sleep(0.02)
+
+    # Callers below hold the lock.
+
+    def _clamped(self, starts: Mapping[Place, int]) -> dict[Place, int]:
         if not starts:
             return {}
-        lows = self._offsets(starts, OffsetSpec.earliest(), patience_s)  # type: ignore[no-untyped-call]
-        highs = self._offsets(starts, OffsetSpec.latest(), patience_s)  # type: ignore[no-untyped-call]
+        lows, highs = self._offsets(starts, _EARLIEST), self._offsets(starts, _LATEST)
         for (topic, partition), start in starts.items():
             if start > highs[topic, partition]:
                 raise log_replaced(topic, partition, start, highs[topic, partition])
         return {place: max(start, lows[place]) for place, start in starts.items()}
 
-    def start(self, topic: str, partition: int) -> int:
-        """The low watermark."""
-        place = (topic, partition)
-        return self._offsets([place], OffsetSpec.earliest(), CONTACT_S_MAX)[place]  # type: ignore[no-untyped-call]
+    def _offsets(self, places: Iterable[Place], at: int) -> dict[Place, int]:
+        """First or last offsets of many partitions in one round; uncommitted, for an end counts open transactions."""
+        asked = [TopicPartition(self._prefix + topic, partition, at) for topic, partition in places]
+        return self._short(self._consumer("read_uncommitted").offsets_for_times(asked, timeout=CONTACT_S_MAX))
 
-    def ends(self, places: Iterable[Place]) -> dict[Place, int]:
-        """The high watermarks."""
-        return self._offsets(places, OffsetSpec.latest(), CONTACT_S_MAX)  # type: ignore[no-untyped-call]
+    def _consumer(self, isolation: str) -> Consumer:
+        if isolation not in self._consumers:
+            self._consumers[isolation] = Consumer({**self._config, "isolation.level": isolation})
+        return self._consumers[isolation]
 
-    def _offsets(self, places: Iterable[Place], at: OffsetSpec, patience_s: float) -> dict[Place, int]:
-        """Offsets of many partitions at once; patient with leaders that are new or moving."""
-        asked = {TopicPartition(self._prefix + topic, partition): at for topic, partition in places}
+    def _ask_committed(self, consumer: Consumer, shards: frozenset[int], timeout_s: float) -> dict[Place, int]:
+        return self._short(consumer.committed(self._inputs(shards), timeout=timeout_s))
+
+    def _inputs(self, shards: frozenset[int]) -> list[TopicPartition]:
+        return [TopicPartition(self._prefix + topic, shard) for topic in INPUTS for shard in shards]
+
+    def _short(self, answer: list[TopicPartition]) -> dict[Place, int]:
         length = len(self._prefix)
-        deadline = time.monotonic() + patience_s
-        while True:
-            try:
-                with self._asking("asking for offsets") as admin:
-                    # Uncommitted, for an end counts open transactions.
-                    futures = admin.list_offsets(
-                        asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_ASK_S_MAX
-                    )
-                    return {(tp.topic[length:], tp.partition): found.result().offset for tp, found in futures.items()}
-            except LogUnavailable as error:
-                cause = error.__cause__
-                moves = isinstance(cause, KafkaException) and fault_of(cause).code() in _LEADER_MOVES
-                if not moves or time.monotonic() >= deadline:
-                    raise
-                time.sleep(0.02)
-
-    @contextmanager
-    def _asking(self, doing: str) -> Iterator[AdminClient]:
-        admin = self._admin
-        try:
-            yield admin
-        except KafkaException as error:
-            self._renew(admin)
-            raise unavailable(self._servers, doing, error) from error
-
-    def _renew(self, failed: AdminClient) -> None:
-        """Ask through a new client from now on."""
-        with self._lock:
-            if self._admin is failed:
-                self._admin = self.new_admin()
+        for found in answer:
+            if found.error is not None:
+                raise KafkaException(found.error)
+        return {(found.topic[length:], found.partition): found.offset for found in answer}
