@@ -40,6 +40,8 @@ class Readers(Driver):
         reader = log.reader({(EVENTS, 0): 0})
         assert reader.read(10, 0.05) == []
         assert reader.positions()[EVENTS, 0] == log.end_offset(EVENTS, 0) == log.start_offset(EVENTS, 0) == 0
+        assert log.end_offsets([(EVENTS, 0), (EVENTS, 1)]) == {(EVENTS, 0): 0, (EVENTS, 1): 0}
+        assert log.end_offsets([]) == {}
 
     def test_a_reader_gives_at_most_what_it_is_asked_for(self, log: Log) -> None:
         send(log, *(event(str(n)) for n in range(100)))
