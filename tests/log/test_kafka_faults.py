@@ -144,6 +144,9 @@ class TestOutage:
     def test_a_broker_killed_and_started_again(self, broker: Broker, log: KafkaLog) -> None:
         owner = log.owner("a")
         owner.commit(poll_until(owner, owns_all), [])
+        # A single broker killed between a commit's answer and its markers forgets them (Kafka 4.4): not what is tried
+        # here.
+        assert log.committed(0)[COMMANDS] == 0
         producer = log.producer()
         broker.kill()
         producer.send(command("in"))

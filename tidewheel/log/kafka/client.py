@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
 import structlog
@@ -32,13 +32,16 @@ class LogLines:
     What it says of one matter is told once in a while.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, listener: Callable[[str], None] | None = None) -> None:
+        self._listener = listener
         self._told: dict[str, float] = {}
 
     def log(self, level: int, template: str, *arguments: object) -> None:
         """Called by confluent-kafka as a ``logging.Logger`` would be: level, template, the template's arguments."""
         matter = str(arguments[0]) if arguments else template
         line = (template % arguments) if arguments else template
+        if self._listener is not None:
+            self._listener(line)
         now = time.monotonic()
         if now - self._told.get(matter, -_REPEAT_S_MIN) < _REPEAT_S_MIN:
             return

@@ -75,19 +75,17 @@ class Cluster:
             except KafkaException as error:
                 raise unavailable(self._servers, "asking for committed positions", error) from error
 
-    def stable(self, consumer: Consumer, shards: frozenset[int], *, again: bool) -> dict[int, dict[Place, int]]:
+    def stable(self, consumer: Consumer, shards: frozenset[int], *, each: bool) -> dict[int, dict[Place, int]]:
         """Where to read these shards from, of those whose positions no open transaction may still move.
 
-        ``consumer`` is the owner's. Asked ``again``, a short answer is expected: all settled, or not yet.
+        ``consumer`` is the owner's. One unsettled position makes the answer for all wait; ``each`` then asks shard by
+        shard.
         """
         found: dict[Place, int] = {}
         try:
-            found = self._ask_committed(consumer, shards, _AGAIN_S_MAX if again else _COMMITTED_S_MAX)
+            found = self._ask_committed(consumer, shards, _COMMITTED_S_MAX if each else _AGAIN_S_MAX)
         except KafkaException:
-            if again:
-                return {}
-            # One unsettled position makes the whole answer wait: see which shards are free.
-            for shard in shards:
+            for shard in shards if each else ():
                 try:
                     found |= self._ask_committed(consumer, frozenset({shard}), _AGAIN_S_MAX)
                 except KafkaException:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from tidewheel.log.interface import DEFAULT_PARTITIONS, INPUTS, LogMisconfigured
-from tidewheel.log.kafka.client import Config, base_config, consumer_config, unique_client_id
+from tidewheel.log.interface import DEFAULT_PARTITIONS, INPUTS, LogMisconfigured, LogUnavailable
+from tidewheel.log.kafka.client import CONTACT_S_MAX, Config, base_config, consumer_config, unique_client_id
 from tidewheel.log.kafka.cluster import Cluster
 from tidewheel.log.kafka.owner import KafkaOwner, check_instance
 from tidewheel.log.kafka.producer import KafkaProducer
@@ -53,7 +52,7 @@ class KafkaLog:
         self._options = options or {}
         self._replication = replication
         self._opened: weakref.WeakSet[KafkaProducer | KafkaReader | KafkaOwner] = weakref.WeakSet()
-        self._cluster = Cluster(self._base(), servers, prefix, self._group)
+        self._cluster = Cluster(self._consumer_config(self._group), self._base(), servers, prefix)
         present, _ = existing(self._cluster.new_admin(), servers, prefix)
         self.partitions = partitions or next(iter(present.values()), DEFAULT_PARTITIONS)
         self._topics = KafkaTopics(self._cluster.new_admin, servers, prefix, self.partitions, replication)
@@ -110,21 +109,17 @@ class KafkaLog:
 
         A commit returns before its positions are to be seen, so what is under way is waited for, briefly.
         """
-        shard = frozenset({partition})
-        deadline = time.monotonic() + _SETTLE_S_MAX
-        answer = self._cluster.committed(shard, stable=True)
-        while any(found.error for found in answer) and time.monotonic() < deadline:
-            time.sleep(0.01)
-            answer = self._cluster.committed(shard, stable=True)
-        if any(found.error for found in answer):
-            answer = self._cluster.committed(shard, stable=False)
-        length = len(self._prefix)
-        return {found.topic[length:]: found.offset if found.offset >= 0 else None for found in answer}
+        try:
+            found = self._cluster.committed(partition, stable=True, timeout_s=_SETTLE_S_MAX)
+        except LogUnavailable:
+            found = self._cluster.committed(partition, stable=False, timeout_s=CONTACT_S_MAX)
+        return {topic: offset if offset >= 0 else None for (topic, _), offset in found.items()}
 
     def close(self) -> None:
         """Close what was opened and not closed."""
         for opened in list(self._opened):
             opened.close()
+        self._cluster.close()
 
     def _base(self) -> Config:
         return base_config(self._servers, self._options)

@@ -38,6 +38,10 @@ SESSION_TIMEOUT_MS = 6000
 _HEARTBEAT_MS = 1500
 #: How often unstable positions are asked for again.
 _STABLE_RETRY_S = 0.1
+#: How often shard by shard, which takes a moment for each that is unstable; one dead owner's become stable together.
+_EACH_RETRY_S = 1.0
+#: Longer than any dead owner's transaction can live.
+_WARN_S = 30.0
 _LEAVE_S = 2.0
 
 _INSTANCE = re.compile(r"[A-Za-z0-9._-]{1,200}")
@@ -48,7 +52,9 @@ _log = structlog.get_logger("tidewheel.kafka")
 class GroupState(Protocol):
     """What the broker knows of the group."""
 
-    def stable(self, shards: frozenset[int]) -> dict[int, dict[tuple[str, int], int]]:
+    def stable(
+        self, consumer: Consumer, shards: frozenset[int], *, each: bool
+    ) -> dict[int, dict[tuple[str, int], int]]:
         """Start offsets by short topic and partition, of those shards whose committed positions are settled."""
 
     def holder(self, instance: str) -> str:
@@ -87,7 +93,8 @@ class KafkaOwner:
         self._must_rejoin = False
         self._fenced = False
         self._closed = False
-        self._retry_at = 0.0
+        self._retry_at = self._ask_each_at = 0.0
+        self._waiting_since = time.monotonic()
         self._client_id = config["client.id"]
         self._config: Config = {
             **config,
@@ -205,7 +212,6 @@ class KafkaOwner:
         """Note what is ours; reading begins once the positions are known, outside this callback."""
         self._stop_shards()
         self._assigned = frozenset(partition.partition for partition in partitions)
-        self._retry_at = 0.0
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._assigned = frozenset()
@@ -216,6 +222,8 @@ class KafkaOwner:
         self._epochs = {}
         self._next = {}
         self._sent = {}
+        self._retry_at = self._ask_each_at = 0.0
+        self._waiting_since = time.monotonic()
         self._consumer.assign([])
 
     def _start_shards(self) -> None:
@@ -223,14 +231,25 @@ class KafkaOwner:
         wanted = self._assigned - self._epochs.keys()
         if not wanted or time.monotonic() < self._retry_at:
             return
-        self._retry_at = time.monotonic() + _STABLE_RETRY_S
-        for shard, starts in self._group.stable(wanted).items():
+        each = time.monotonic() >= self._ask_each_at
+        for shard, starts in self._group.stable(self._consumer, wanted, each=each).items():
             self._last_epoch += 1
             self._epochs[shard] = self._last_epoch
             for (topic, partition), offset in starts.items():
                 self._next[self._prefix + topic, partition] = offset
+        now = time.monotonic()
+        self._retry_at = now + _STABLE_RETRY_S
+        if each:
+            self._ask_each_at = now + _EACH_RETRY_S
         if wanted & self._epochs.keys():
             self._assign()
+            self._waiting_since = now
+        elif now - self._waiting_since > _WARN_S:
+            self._waiting_since = now
+            _log.warning(
+                "shards wait for a transaction that nobody ends; `kafka-transactions.sh find-hanging` shows it",
+                shards=sorted(wanted),
+            )
 
     def _assign(self) -> None:
         """Read every started shard from our own positions; what librdkafka had queued is dropped and comes again."""

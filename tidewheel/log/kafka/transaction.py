@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from tidewheel.log.interface import Append, CommitAborted, CommitInDoubt, Fenced, LogError
-from tidewheel.log.kafka.client import MESSAGE_BYTES_MAX, Config, fault_of, place_of, unavailable
+from tidewheel.log.interface import Append, CommitAborted, CommitInDoubt, Fenced, LogError, LogUnavailable
+from tidewheel.log.kafka.client import MESSAGE_BYTES_MAX, Config, LogLines, fault_of, place_of, unavailable
 from tidewheel.log.kafka.watchdog import Watchdog
 
 #: The broker aborts what is left open longer; of the order of the session time-out, for both bound a takeover.
@@ -52,9 +52,11 @@ class Transactions:
             "linger.ms": 0,
             # The next transaction's first request often meets the last one's end; the default makes it wait 100 ms.
             "retry.backoff.ms": 5,
+            "logger": LogLines(self._notice),
         }
         self._last: dict[tuple[str, int], int] = {}
         self._broken = False
+        self._lost_connection = False
         self._producer: Producer | None = None
         self._start()
 
@@ -62,8 +64,7 @@ class Transactions:
         self, prefix: str, appends: Sequence[Append], positions: list[TopicPartition], group: object
     ) -> Mapping[tuple[str, int], int]:
         """Append and move positions in one transaction; gives the last offsets, by full topic name."""
-        producer = self._producer
-        assert producer is not None
+        producer = self._ready_producer()
         with self._watchdog.watching("a transaction"):
             self._last = {}
             try:
@@ -78,6 +79,30 @@ class Transactions:
                 raise self._failed_in_commit(producer, error) from error
             producer.poll(0)
             return self._last
+
+    def _ready_producer(self) -> Producer:
+        """The producer, or a new one if it has lost a connection since: nothing is open now, so that is cheap.
+
+        librdkafka 2.16 remembers the group's coordinator by a handle that it drops when the broker leaves the cluster's
+        metadata for a moment; ``send_offsets_to_transaction`` then waits for that handle for ever.
+        """
+        assert self._producer is not None
+        self._producer.poll(0)
+        if self._lost_connection:
+            self._broken = True
+            try:
+                self.settle()
+            except LogUnavailable as error:
+                raise CommitAborted(f"nothing was begun: {error}") from error
+        return self._producer
+
+    def _notice(self, line: str) -> None:
+        """Called from ``poll``. A failure to connect to some broker is no news; the loss of what was up is.
+
+        Only the log tells: the error callback stays silent until all brokers are down.
+        """
+        if "in state UP" in line:
+            self._lost_connection = True
 
     def settle(self) -> None:
         """Make a new producer if the last failure left anything open; that ends the old transaction either way."""
@@ -97,7 +122,7 @@ class Transactions:
         except KafkaException as error:
             raise unavailable(self._servers, "starting transactions", error) from error
         self._producer = producer
-        self._broken = False
+        self._broken = self._lost_connection = False
 
     def _discard(self) -> None:
         """Destroy the producer in a thread of its own: that can wait for a broker that is gone."""
