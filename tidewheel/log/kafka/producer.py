@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Mapping
 
+import structlog
 from confluent_kafka import KafkaError, Producer
 
 from tidewheel.log.interface import Append, LogError, LogUnavailable
@@ -16,6 +17,8 @@ from tidewheel.log.limits import oversize
 _SENDS_PER_POLL = 100
 _QUEUE_WAIT_S_MAX = 30.0
 _CLOSE_S_MAX = 5.0
+
+_log = structlog.get_logger("tidewheel.kafka")
 
 
 class KafkaProducer:
@@ -84,7 +87,8 @@ class KafkaProducer:
 
     def close(self) -> None:
         """Flush for a few seconds; what is left then is lost."""
-        self._producer.flush(_CLOSE_S_MAX)
+        if waiting := self._producer.flush(_CLOSE_S_MAX):
+            _log.warning("records were not written before the producer closed", records=waiting)
         self._producer.purge()
         self._producer.flush(0)
 

@@ -6,12 +6,16 @@ import sqlite3
 import time
 from collections.abc import Mapping
 
-from tidewheel.log.interface import Append, LogError, Record
+import structlog
+
+from tidewheel.log.interface import Append, LogError, LogUnavailable, Record
 from tidewheel.log.limits import oversize
 from tidewheel.log.sqlite.file import connect, fault_of, read_rows
 from tidewheel.log.sqlite.hub import Hub
 
 _CLOSE_S_MAX = 5.0
+
+_log = structlog.get_logger("tidewheel.sqlite")
 
 
 class SqliteProducer:
@@ -36,7 +40,10 @@ class SqliteProducer:
         """Flush."""
         if not self._closed:
             self._closed = True
-            self.flush(_CLOSE_S_MAX)
+            try:
+                self.flush(_CLOSE_S_MAX)
+            except LogUnavailable as error:
+                _log.warning("records were not written before the producer closed", problem=str(error))
 
 
 class SqliteReader:

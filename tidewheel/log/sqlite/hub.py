@@ -55,6 +55,7 @@ class Hub:
 
     def __init__(self, path: Path, partitions: int) -> None:
         self.path = path
+        self.process = os.getpid()
         self.partitions = partitions
         self.group = Group(partitions)
         #: Held while shards change hands and while an owner commits, so that neither can happen inside the other.

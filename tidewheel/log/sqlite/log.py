@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import weakref
@@ -113,7 +114,7 @@ class SqliteLog:
 
     def _share(self) -> Hub:
         with self._lock:
-            if self._hub is None:
+            if self._hub is None or self._hub.process != os.getpid():
                 self.check_topics()
                 self._hub = share_hub(self._path, self.partitions)
             return self._hub
