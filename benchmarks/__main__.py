@@ -27,6 +27,7 @@ from benchmarks.processes import Process
 from benchmarks.tasks import noop
 from benchmarks.workloads import Driver, chain, fan, wait_for_runs
 from tidewheel.core import events as e
+from tidewheel.core.workflow import Workflow
 from tidewheel.definition.expressions import CelEvaluator
 from tidewheel.log.opening import open_log
 from tidewheel.runtime.recovery import bring_up_to_date
@@ -79,7 +80,7 @@ class Bench:
     def throughput(self, how: str, runs: int, dags: int = 10, timeout_s: float = 240.0) -> None:
         """Tasks per second from the first trigger to the last row, and what they cost."""
         names = [f"fan_{how}_{number}" for number in range(dags)]
-        self.driver.deploy(fan(name, how) for name in names)
+        self.deploy([fan(name, how) for name in names])
         self.driver.trigger((name, f"warm-{how}-{name}") for name in names)
         wait_for_runs(self.dsn, f"warm-{how}-", len(names), timeout_s)
         time.sleep(1)
@@ -100,7 +101,7 @@ class Bench:
     def hops(self, how: str, runs: int = 20) -> None:
         """Milliseconds from a task's end to its successor's start, one run at a time."""
         name = f"chain_{how}"
-        self.driver.deploy([chain(name, how)])
+        self.deploy([chain(name, how)])
         self.driver.trigger([(name, f"warm-chain-{how}")])
         wait_for_runs(self.dsn, f"warm-chain-{how}", 1, 60)
         starts = self.driver.ends()
@@ -135,18 +136,19 @@ class Bench:
 
     def memory(self, dags: int = 1_000) -> None:
         """The scheduler's resident memory with many DAGs deployed."""
-        self.driver.deploy(fan(f"many_{number}", "embedded") for number in range(dags))
-        deadline = time.monotonic() + 60
-        seen = 0
-        while seen < dags and time.monotonic() < deadline:
-            time.sleep(0.5)
-            seen = self.count_dags("many_%")
+        self.deploy([fan(f"many_{number}", "embedded") for number in range(dags)])
         self.figures["rss_mb"] = round(self.services["scheduler"].rss_mb(), 1)
 
-    def count_dags(self, like: str) -> int:
-        """Deployed DAGs in the read model."""
+    def deploy(self, workflows: list[Workflow]) -> None:
+        """Deploy, and wait until all are there: a trigger of a DAG that is not known yet is a dead letter."""
+        self.driver.deploy(workflows)
+        names = [workflow.id for workflow in workflows]
+        _wait_until(lambda: self.count_dags(names) == len(names), 60)
+
+    def count_dags(self, names: list[str]) -> int:
+        """How many of these the read model has."""
         with psycopg.connect(self.dsn) as connection:
-            row = connection.execute("SELECT count(*) FROM dags WHERE dag LIKE %s", (like,)).fetchone()
+            row = connection.execute("SELECT count(*) FROM dags WHERE dag = ANY(%s)", (names,)).fetchone()
         return 0 if row is None else int(row[0])
 
     def replay(self) -> None:
@@ -206,6 +208,12 @@ def embedded_hop(directory: Path) -> float:
         log.close()
 
 
+def _has_tables(dsn: str) -> bool:
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute("SELECT to_regclass('dags')").fetchone()
+    return row is not None and row[0] is not None
+
+
 def _ended(driver: Driver) -> int:
     events = driver.events_since(dict.fromkeys(range(driver.log.partitions), 0))
     return sum(isinstance(event, e.RunSucceeded) for event in events)
@@ -240,6 +248,7 @@ def installation() -> Iterator[Bench]:
             processes.wait_for(bench.start("scheduler", "scheduler"), "scheduler is up"), 2
         )
         bench.start("projector", "projector")
+        _wait_until(lambda: _has_tables(postgres.dsn), 30)
         bench.start("worker", "-m", "benchmarks.embedded_worker")
         bench.start("process-worker", "worker", "--pool", "runners=8", "--pool", "shell=8")
         yield bench

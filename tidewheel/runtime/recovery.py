@@ -87,6 +87,8 @@ def _follow(shard: Shard, record: Record) -> None:
 
 def _read_to_end(source: Log, starts: Mapping[tuple[str, int], int]) -> Iterator[Record]:
     """Committed records up to the ends of now, a dead owner's open transaction waited for."""
+    if not starts:
+        return
     ends = source.end_offsets(starts)
     ahead = {place: start for place, start in starts.items() if start < ends[place]}
     if not ahead:

@@ -160,6 +160,8 @@ class Cluster:
     def _offsets(self, places: Iterable[Place], at: int) -> dict[Place, int]:
         """First or last offsets of many partitions in one round; uncommitted, for an end counts open transactions."""
         asked = [TopicPartition(self._prefix + topic, partition, at) for topic, partition in places]
+        if not asked:
+            return {}
         return self._short(self._consumer("read_uncommitted").offsets_for_times(asked, timeout=CONTACT_S_MAX))
 
     def _consumer(self, isolation: str) -> Consumer:

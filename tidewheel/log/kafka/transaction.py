@@ -51,7 +51,7 @@ class Transactions:
             "message.max.bytes": MESSAGE_BYTES_MAX,
             "linger.ms": 0,
             # The next transaction's first request often meets the last one's end; the default makes it wait 100 ms.
-            "retry.backoff.ms": 5,
+            "retry.backoff.ms": 1,
             "logger": LogLines(self._notice),
         }
         self._last: dict[tuple[str, int], int] = {}
