@@ -164,7 +164,7 @@ def test_cronsim_agrees(where: tuple[str, str], expression: str, days: int, minu
 
 
 def test_an_hour_that_midnight_lost_is_no_hour_for_a_job_with_a_step() -> None:
-    """Where the clock goes from 23:59 to 01:00, cronsim runs such a job at 01:00; by our rule that day has no hour 0."""
+    """Where the clock goes from 23:59 to 01:00, cronsim runs the job at 01:00; by our rule that day has no hour 0."""
     zone = ZoneInfo("America/Santiago")
     at = next_instant(parse_cron("*/30 0 * * 7"), zone, instant("2026-09-06T00:00+00:00"))
     assert datetime.fromtimestamp(at, UTC).isoformat() == "2026-09-13T03:00:00+00:00"
