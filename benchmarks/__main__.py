@@ -134,6 +134,12 @@ class Bench:
         self.figures["idle_cpu_percent"] = round(max(used.values()), 2)
         self.figures["idle_cpu_percent_by_process"] = {name: round(value, 2) for name, value in used.items()}
 
+    def start_again(self) -> None:
+        """How long the next scheduler takes from exec to ready, on a broker that has worked a while."""
+        second = processes.start("second", ("scheduler", "--name", "second"), self.environment, self.directory)
+        self.figures["start_s"] = round(processes.wait_for(second, "scheduler is up"), 2)
+        second.stop()
+
     def memory(self, dags: int = 1_000) -> None:
         """The scheduler's resident memory with many DAGs deployed."""
         self.deploy([fan(f"many_{number}", "embedded") for number in range(dags)])
@@ -294,6 +300,7 @@ def main() -> None:
             console.print("1,000 DAGs, replay …")
             bench.memory()
             bench.replay()
+            bench.start_again()
         report(bench.figures)
 
 

@@ -12,5 +12,5 @@ from tidewheel.testing.kafka_broker import open_broker
 @pytest.fixture(scope="session")
 def kafka_address() -> Iterator[str]:
     """``host:port`` of a real broker; use a topic prefix of your own."""
-    with open_broker() as address:
+    with open_broker(short_lived=True) as address:
         yield address

@@ -55,7 +55,7 @@ def _fresh_prefix() -> str:
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
     """Our own: others must not suffer when it is frozen or killed."""
-    with own_broker() as broker:
+    with own_broker(short_lived=True) as broker:
         yield broker
 
 
@@ -308,7 +308,7 @@ def test_a_producer_made_before_a_fork_says_so(kafka_address: str) -> None:
 def test_a_broker_dies_with_the_process_that_started_it() -> None:
     script = (
         "from tidewheel.testing.kafka_broker import own_broker\n"
-        "broker = own_broker().start()\n"
+        "broker = own_broker(short_lived=True).start()\n"
         "print(broker.port, flush=True)\n"
         "input()\n"
     )
