@@ -250,9 +250,7 @@ def installation() -> Iterator[Bench]:
         environment = {"TIDEWHEEL_LOG": url, "TIDEWHEEL_POSTGRES": postgres.dsn, "PYTHONPATH": str(Path.cwd())}
         bench = Bench(Driver(log), postgres.dsn, environment, directory, servers)
         stack.callback(lambda: [process.stop() for process in reversed(bench.services.values())])
-        bench.figures["start_s"] = round(
-            processes.wait_for(bench.start("scheduler", "scheduler"), "scheduler is up"), 2
-        )
+        processes.wait_for(bench.start("scheduler", "scheduler", "--name", "first"), "scheduler is up")
         bench.start("projector", "projector")
         _wait_until(lambda: _has_tables(postgres.dsn), 30)
         bench.start("worker", "-m", "benchmarks.embedded_worker")
