@@ -13,7 +13,7 @@ from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.workflow import Action, Concurrency, Python, Run, Task, Workflow
 from tidewheel.definition.canonical import canonical_json, version_of
-from tidewheel.log.interface import COMMANDS, EVENTS, TRIGGERS, Append, Log
+from tidewheel.log.interface import COMMANDS, EVENTS, TRIGGERS, Append, Log, Producer
 from tidewheel.wire.codec import decode_event, encode
 
 #: How a task is run: by a function in an embedded worker, by a Python callable in a warm runner, by a shell.
@@ -62,13 +62,14 @@ class Driver:
         producer.flush(30)
         producer.close()
 
-    def trigger(self, requests: Iterable[tuple[str, str]]) -> None:
-        """Publish a JSON record on ``triggers`` for each (dag, run_id)."""
-        producer = self.log.producer()
+    def trigger(self, requests: Iterable[tuple[str, str]], through: Producer | None = None) -> None:
+        """Publish a JSON record on ``triggers`` for each (dag, run_id), through a producer that is up if there is one."""
+        producer = through or self.log.producer()
         for dag, run_id in requests:
             producer.send(Append(TRIGGERS, dag.encode(), msgspec.json.encode({"dag": dag, "run_id": run_id})))
         producer.flush(30)
-        producer.close()
+        if through is None:
+            producer.close()
 
     def ends(self) -> dict[int, int]:
         """Where the journal of DAGs ends now, by partition."""
