@@ -63,7 +63,7 @@ class Driver:
         producer.close()
 
     def trigger(self, requests: Iterable[tuple[str, str]], through: Producer | None = None) -> None:
-        """Publish a JSON record on ``triggers`` for each (dag, run_id), through a producer that is up if there is one."""
+        """Publish a JSON record on ``triggers`` for each (dag, run_id), through a producer that is up, if given."""
         producer = through or self.log.producer()
         for dag, run_id in requests:
             producer.send(Append(TRIGGERS, dag.encode(), msgspec.json.encode({"dag": dag, "run_id": run_id})))
