@@ -17,7 +17,7 @@ from tidewheel.core.state import Aggregate, Dag, Pool
 
 Timer: TypeAlias = c.FireSchedule | c.ExpireLease | c.RetryTask | c.ExpireWorker
 
-#: How many queued runs hold the schedule back; see ``Rules.backlog_runs``.
+#: After any of these the next slot may fire at another time, or may fire at all.
 _SCHEDULE_EVENTS = (
     e.DagDeployed,
     e.DagUnpaused,
