@@ -144,7 +144,9 @@ class Supervisor:
         try:
             # The descriptors travel with the first bytes; a large environment may need more than one call.
             sent = socket.send_fds(ours, [order], list(descriptors))
-            ours.sendall(order[sent:])
+            # Not with nothing left: a command that has ended by now has closed the connection, and that is no fault.
+            if sent < len(order):
+                ours.sendall(order[sent:])
         except OSError as error:
             process.close()
             raise Lost("the supervisor died while it was told to start a process") from error

@@ -141,7 +141,8 @@ class Supervisor:
             self._selector.register(connection, selectors.EVENT_READ, task)
 
     def _listen(self, task: Task) -> None:
-        assert task.connection is not None
+        if task.connection is None:
+            return  # it ended while others were listened to
         try:
             data, descriptors, _, _ = socket.recv_fds(task.connection, RECEIVE_BYTES, 16)
         except BlockingIOError:
