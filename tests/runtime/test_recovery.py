@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,11 +12,13 @@ from tidewheel.core import commands as c
 from tidewheel.core.snapshot import encode_snapshot
 from tidewheel.core.workflow import Run, Task, Workflow
 from tidewheel.definition.expressions import CelEvaluator
-from tidewheel.log.interface import EVENTS, JOURNALS, SNAPSHOTS, Append, Record
-from tidewheel.log.memory import MemoryLog
+from tidewheel.log.interface import EVENTS, JOURNALS, SNAPSHOTS, Append, Batch, Record
+from tidewheel.log.memory import MemoryLog, MemoryOwner
 from tidewheel.log.partition import partition_of
+from tidewheel.runtime.checkpoints import Round
 from tidewheel.runtime.recovery import JournalBroken, bring_up_to_date
 from tidewheel.runtime.shard import Shard
+from tidewheel.runtime.snapshots import restore
 from tidewheel.testing.world import Outcome, World
 
 TASKS = tuple(
@@ -78,7 +81,7 @@ def test_from_zero_and_from_the_checkpoint_is_the_same_state(world: World) -> No
 @pytest.mark.parametrize("cut", [lambda v: v[:-1], lambda v: v[:5], lambda v: b"", lambda v: v[:40] + b"\xff" + v[41:]])
 def test_a_damaged_snapshot_is_not_used(world: World, cut: Any) -> None:
     def damage(record: Record) -> list[Record]:
-        if record.topic == SNAPSHOTS and record.key != b"checkpoint":
+        if record.topic == SNAPSHOTS and record.key != b"checkpoint" and record.value is not None:
             return [msgspec.structs.replace(record, value=cut(record.value))]
         return [record]
 
@@ -90,11 +93,140 @@ def test_a_missing_part_of_a_snapshot_is_noticed(world: World) -> None:
     big = World(CelEvaluator(), checkpoint_events=1)
     big.deploy(Workflow(id="one", tasks=tuple(Task(id=f"t{n}", action=Run(command="x" * 100)) for n in range(1_500))))
     big.settle()
-    keys = {record.key for record in records(big.log, SNAPSHOTS)}
-    assert b"dag/one/1" in keys
+    keys = sorted(record.key for record in records(big.log, SNAPSHOTS) if record.key and record.value is not None)
+    victim = next(key for key in keys if key.startswith(b"dag/one/") and key.endswith(b"/1"))
     assert max(len(record.value or b"") for record in records(big.log, SNAPSHOTS)) < 65_536
-    without = copy(big.log, lambda record: [] if record.key == b"dag/one/1" else [record])
+    without = copy(big.log, lambda record: [] if record.key == victim else [record])
     assert images(folded(without)) == images(folded(big.log))
+
+
+# --- checkpoints are written in pieces ------------------------------------------------------------------------------
+
+
+def rounds(shard: Shard) -> Iterator[list[Append]]:
+    """The pieces of a checkpoint of everything, each small; each is taken for committed when the next is asked for."""
+    shard.dirty = set(shard.aggregates)
+    writing = Round(shard, piece_bytes_max=1_000)
+    while not writing.finished:
+        yield writing.next_piece()
+        writing.committed()
+
+
+def wide(runs: int = 12) -> World:
+    """Several DAGs on one shard, one of them larger than any piece."""
+    world = World(CelEvaluator(), partitions=1, checkpoint_events=1_000_000)
+    world.add_worker()
+    for name in ("one", "two", "three"):
+        world.deploy(Workflow(id=name, tasks=TASKS))
+    world.deploy(Workflow(id="big", tasks=tuple(Task(id=f"t{n}", action=Run(command="x" * 100)) for n in range(1_000))))
+    for number in range(runs):
+        world.ask(c.StartRun(dag="one", run_id=f"r{number}"))
+    return world
+
+
+def test_a_checkpoint_cut_off_after_any_piece_leaves_what_was_before_or_is_whole() -> None:
+    world = wide()
+    first = folded(world.log, 0)
+    pieces = list(rounds(first))
+    assert len(pieces) > 4
+    producer = world.log.producer()
+    for cut in range(len(pieces)):
+        for append in pieces[cut]:
+            producer.send(append)
+        heads = {topic: head.shard_seq for topic, head in restored(world.log).heads.items()}
+        assert (heads == {topic: head.shard_seq for topic, head in first.heads.items()}) == (cut == len(pieces) - 1)
+    world.ask(c.StartRun(dag="one", run_id="more"))
+    world.ask(c.StartRun(dag="big", run_id="big"))
+    expected = images(folded(copy(world.log, lambda record: [] if record.topic == SNAPSHOTS else [record]), 0))
+    for piece in rounds(folded(world.log, 0)):
+        for append in piece:
+            world.log.producer().send(append)
+        assert restored(world.log).aggregates, "the checkpoint before, or the new one: there always is one"
+        assert images(folded(world.log, 0)) == expected
+
+
+def restored(log: MemoryLog) -> Shard:
+    """Shard 0 from its snapshots alone."""
+    shard = Shard(0)
+    restore(shard, records(log, SNAPSHOTS, 0))
+    return shard
+
+
+def test_what_a_checkpoint_replaces_is_deleted() -> None:
+    world = wide()
+    for number in range(3):
+        world.ask(c.StartRun(dag="one", run_id=f"more{number}"))
+        shard = folded(world.log, 0)
+        for piece in rounds(shard):
+            for append in piece:
+                world.log.producer().send(append)
+        kept = compacted(world.log)
+        assert kept == {key for keys in shard.stored.values() for key in keys} | {b"checkpoint"}
+    assert sum(key.startswith(b"dag/big/") for key in kept) > 1
+    # What a round that was cut off left behind goes with the next.
+    abandoned = rounds(folded(world.log, 0))
+    world.ask(c.StartRun(dag="one", run_id="last"))
+    for append in next(abandoned):
+        world.log.producer().send(append)
+    shard = folded(world.log, 0)
+    for piece in rounds(shard):
+        for append in piece:
+            world.log.producer().send(append)
+    assert compacted(world.log) == {key for keys in shard.stored.values() for key in keys} | {b"checkpoint"}
+
+
+def compacted(log: MemoryLog) -> set[bytes]:
+    """The keys that compaction keeps."""
+    newest = {record.key: record.value for record in records(log, SNAPSHOTS, 0)}
+    return {key for key, value in newest.items() if key is not None and value is not None}
+
+
+def test_a_round_that_is_given_up_is_written_again_whole() -> None:
+    world = wide()
+    shard = folded(world.log, 0)
+    writing = Round(shard, piece_bytes_max=1_000)
+    for append in writing.next_piece():
+        world.log.producer().send(append)
+    writing.give_up()
+    assert shard.dirty == set(shard.aggregates)
+    for piece in rounds(shard):
+        for append in piece:
+            world.log.producer().send(append)
+    assert images(restored(world.log)) == images(shard)
+
+
+def test_a_checkpoint_under_load_never_writes_more_than_a_piece_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidewheel.runtime.checkpoints.PIECE_BYTES_MAX", 20_000)
+    sizes = []
+    commit = MemoryOwner.commit
+
+    def measured(self: MemoryOwner, batch: Batch, appends: Sequence[Append]) -> Mapping[Any, int]:
+        sizes.append(sum(len(append.value or b"") for append in appends if append.topic == SNAPSHOTS))
+        return commit(self, batch, appends)
+
+    monkeypatch.setattr(MemoryOwner, "commit", measured)
+    world = World(CelEvaluator(), partitions=1, checkpoint_events=200)
+    world.add_worker()
+    for number in range(60):
+        world.deploy(Workflow(id=f"d{number}", tasks=TASKS))
+    for number in range(60):
+        world.send(c.StartRun(dag=f"d{number}", run_id="r"))
+    world.settle()
+    assert max(sizes) < 40_000
+    assert sum(size > 0 for size in sizes) > 3
+    assert images(folded(world.log, 0)) == images(
+        folded(copy(world.log, lambda record: [] if record.topic == SNAPSHOTS else [record]), 0)
+    )
+    world.check()
+
+
+def test_a_shard_that_went_long_ago_is_forgotten(world: World) -> None:
+    (scheduler,) = world.schedulers.values()
+    world.start_scheduler("second")
+    world.settle()
+    assert len(scheduler._lost) == 2
+    world.advance(120_000)
+    assert scheduler._lost == {}
 
 
 MUTATIONS = {

@@ -31,10 +31,10 @@ from tidewheel.log.interface import (
     Log,
     LogUnavailable,
 )
+from tidewheel.runtime.checkpoints import Round
 from tidewheel.runtime.intake import take_in
 from tidewheel.runtime.recovery import bring_up_to_date
 from tidewheel.runtime.shard import Shard
-from tidewheel.runtime.snapshots import snapshot_appends
 from tidewheel.runtime.timers import Timers
 from tidewheel.runtime.work import Work, mail_append
 
@@ -49,6 +49,8 @@ BATCH_EVENTS = 20_000
 POLL_S_MAX = 1.0
 #: A checkpoint a shard after so many events: a takeover then folds at most about a second's worth.
 CHECKPOINT_EVENTS = 20_000
+#: A shard that went stays in memory so long: where shards move, they often come back within seconds.
+KEEP_LOST_MS = 60_000
 #: Pause after a fault of the log, doubling up to the second figure.
 _RETRY_S = (0.2, 5.0)
 
@@ -96,9 +98,11 @@ class Scheduler:
         self._checkpoint_events = checkpoint_events
         self._owner = source.owner(instance)
         self._producer = source.producer()
-        #: Every shard ever held, so that one that comes back is folded on from where it was left.
-        self._known: dict[int, Shard] = {}
         self._owned: dict[int, Shard] = {}
+        #: Shards that went a while ago, and when, so that one that comes back is folded on from where it was left.
+        self._lost: dict[int, tuple[int, Shard]] = {}
+        #: The checkpoint that is being written.
+        self._round: Round | None = None
         self._timers = Timers(self._rules, source.partitions)
         self._batches = self._events = self._inputs = self._aborts = 0
         self._commit_ms = 0.0
@@ -176,7 +180,8 @@ class Scheduler:
             return False  # every shard is brought up to date anew, its timers with it
         self._timers.keep(timers, self._owned, now)
         self._send(work.mail)
-        if worth_it:
+        # An idle shard goes on with a checkpoint it has begun, but begins none.
+        if worth_it or self._round is not None:
             self._checkpoint(batch)
         return worth_it
 
@@ -189,6 +194,8 @@ class Scheduler:
         self._turned_at = now
 
     def _wait_s(self, timeout_s: float) -> float:
+        if self._round is not None:
+            return 0.0
         due = self._timers.next_due()
         if due is None:
             return timeout_s
@@ -216,20 +223,26 @@ class Scheduler:
 
     def _follow_ownership(self, batch: Batch) -> None:
         """Let go of shards that went, and bring those that came, or may have been elsewhere in between, up to date."""
+        now = self._clock()
         for number in [number for number in self._owned if number not in batch.shards]:
             log.info("shard went to another scheduler", shard=number)
-            del self._owned[number]
-        came = [
-            self._known.setdefault(number, Shard(number))
-            for number, epoch in sorted(batch.shards.items())
-            if number not in self._owned or self._owned[number].epoch != epoch
-        ]
+            self._lost[number] = (now, self._owned.pop(number))
+        came = []
+        for number, epoch in sorted(batch.shards.items()):
+            if number not in self._owned:
+                came.append(self._lost[number][1] if number in self._lost else Shard(number))
+            elif self._owned[number].epoch != epoch:
+                came.append(self._owned[number])
         if came:
             for shard in came:
                 self._owned.pop(shard.number, None)
+                self._lost[shard.number] = (now, shard)
             bring_up_to_date(came, self._log, self._clock)
             for shard in came:
+                del self._lost[shard.number]
                 self._take(shard, batch.shards[shard.number])
+        for number in [number for number, (went, _) in self._lost.items() if now - went > KEEP_LOST_MS]:
+            del self._lost[number]
 
     def _take(self, shard: Shard, epoch: int) -> None:
         shard.epoch = epoch
@@ -247,17 +260,26 @@ class Scheduler:
             self._producer.send(message)
 
     def _checkpoint(self, batch: Batch) -> None:
-        """Write a checkpoint for one shard that has grown enough; one a turn, so that no turn takes long."""
-        for shard in self._owned.values():
-            if shard.events_since_checkpoint >= self._checkpoint_events:
-                try:
-                    self._owner.commit(batch, snapshot_appends(shard))
-                except (Fenced, CommitAborted, CommitInDoubt) as error:
-                    log.warning("a checkpoint was not committed", shard=shard.number, why=str(error))
-                    # Later again, not at once: each failure costs every shard a new beginning.
-                    shard.events_since_checkpoint = 0
-                    self._owner.reset()
-                    return
-                shard.dirty.clear()
-                shard.events_since_checkpoint = 0
+        """Write the next piece of a checkpoint for a shard that has grown enough; one a turn, so that none takes
+        long."""
+        if self._round is not None and self._owned.get(self._round.shard.number) is not self._round.shard:
+            self._round.give_up()
+            self._round = None
+        if self._round is None:
+            grown = (s for s in self._owned.values() if s.events_since_checkpoint >= self._checkpoint_events)
+            shard = next(grown, None)
+            if shard is None:
                 return
+            self._round = Round(shard)
+        try:
+            self._owner.commit(batch, self._round.next_piece())
+        except (Fenced, CommitAborted, CommitInDoubt) as error:
+            # Later again, not at once: each failure costs every shard a new beginning.
+            log.warning("a checkpoint was not committed", shard=self._round.shard.number, why=str(error))
+            self._round.give_up()
+            self._round = None
+            self._owner.reset()
+            return
+        self._round.committed()
+        if self._round.finished:
+            self._round = None

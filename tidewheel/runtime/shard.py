@@ -50,6 +50,9 @@ class Shard:
     #: Changed since the last checkpoint, and by how many events.
     dirty: set[AggregateKey] = field(default_factory=set)
     events_since_checkpoint: int = 0
+    #: The keys under which each aggregate's snapshot lies in the log, and those of what nobody needs any more.
+    stored: dict[AggregateKey, tuple[bytes, ...]] = field(default_factory=dict)
+    stale: set[bytes] = field(default_factory=set)
 
 
 _POOL_COMMANDS = (

@@ -1,7 +1,8 @@
-"""Snapshots and checkpoints: so that a takeover folds minutes of journal, not years.
+"""Reading snapshots: so that a takeover folds minutes of journal, not years.
 
-A checkpoint says: every aggregate that had changed is in a snapshot as of these journal offsets. Both are written in
-one transaction, fenced like every other; a snapshot is only ever a shorter way to what the journal says.
+A checkpoint says: every aggregate that had changed is in a snapshot as of these journal offsets, or later
+(``runtime.checkpoints``). A snapshot is only ever a shorter way to what the journal says: what can not be used is left
+to the journal.
 """
 
 from __future__ import annotations
@@ -11,61 +12,62 @@ from collections.abc import Iterable
 import msgspec
 import structlog
 
-from tidewheel.core.snapshot import FORMAT, decode_snapshot, encode_snapshot
+from tidewheel.core.snapshot import FORMAT, decode_snapshot
 from tidewheel.core.state import Aggregate
-from tidewheel.log.interface import EVENTS, POOL_EVENTS, SNAPSHOTS, Append, Record
+from tidewheel.log.interface import EVENTS, POOL_EVENTS, Record
 from tidewheel.runtime.shard import AggregateKey, JournalHead, Kind, Shard
-from tidewheel.wire.codec import DecodeError, decode, encode
+from tidewheel.wire.codec import DecodeError, decode
 from tidewheel.wire.messages import Checkpoint, Snapshot
 
 log = structlog.get_logger()
 
-#: No record grows with the size of a run: a large state travels in parts.
-PART_BYTES_MAX = 48 * 1024
-
-
-def snapshot_appends(shard: Shard) -> list[Append]:
-    """Snapshots of what has changed since the last checkpoint, and the new checkpoint."""
-    appends = []
-    for key in sorted(shard.dirty):
-        state = shard.aggregates[key]
-        data = encode_snapshot(state)
-        parts = [data[at : at + PART_BYTES_MAX] for at in range(0, len(data), PART_BYTES_MAX)]
-        for number, part in enumerate(parts):
-            snapshot = Snapshot(
-                kind=key.kind,
-                name=key.name,
-                format=FORMAT,
-                seq=state.seq,
-                part=number,
-                parts=len(parts),
-                state=part,
-            )
-            record_key = f"{key.kind}/{key.name}/{number}".encode()
-            appends.append(Append(SNAPSHOTS, record_key, encode(snapshot), partition=shard.number))
-    events, pool_events = shard.heads[EVENTS], shard.heads[POOL_EVENTS]
-    checkpoint = Checkpoint(
-        shard=shard.number,
-        format=FORMAT,
-        events_offset=events.offset,
-        events_shard_seq=events.shard_seq,
-        events_chain=events.chain,
-        pool_events_offset=pool_events.offset,
-        pool_events_shard_seq=pool_events.shard_seq,
-        pool_events_chain=pool_events.chain,
-        writer=shard.writer,
-    )
-    appends.append(Append(SNAPSHOTS, b"checkpoint", encode(checkpoint), partition=shard.number))
-    return appends
+#: Parts found of one aggregate as of one event, by number.
+_Parts = dict[int, tuple[Record, Snapshot]]
 
 
 def restore(shard: Shard, records: Iterable[Record]) -> None:
-    """Put the newest whole snapshots and their checkpoint into an empty shard.
+    """Put the newest whole snapshots and their checkpoint into an empty shard, or nothing.
 
-    What can not be used is left to the journal.
+    What lies there beside them is noted in ``shard.stale``, for the next checkpoint to delete.
     """
-    parts: dict[AggregateKey, dict[int, Snapshot]] = {}
-    checkpoint: Checkpoint | None = None
+    newest: dict[bytes, Record] = {}
+    for record in records:
+        newest.pop(record.key or b"", None)
+        if record.value is not None:
+            newest[record.key or b""] = record
+    shard.stale = set(newest)
+    found = _decoded(newest.values())
+    if found is None:
+        return
+    checkpoint_record, checkpoint, sets = found
+    shard.stale.discard(checkpoint_record.key or b"")
+    if checkpoint.format != FORMAT:
+        return
+    restored: dict[AggregateKey, Aggregate] = {}
+    stored: dict[AggregateKey, tuple[bytes, ...]] = {}
+    for key, versions in sets.items():
+        whole = _newest_whole(key, versions, checkpoint_record.offset)
+        state = None if whole is None else _joined(key, whole)
+        if whole is None or state is None:
+            return  # without this one the checkpoint does not hold: the whole journal is read
+        restored[key] = state
+        stored[key] = tuple(whole[number][0].key or b"" for number in range(len(whole)))
+    shard.aggregates.update(restored)
+    shard.stored.update(stored)
+    shard.stale -= {record_key for keys in stored.values() for record_key in keys}
+    shard.writer = checkpoint.writer
+    shard.heads[EVENTS] = JournalHead(checkpoint.events_offset, checkpoint.events_shard_seq, checkpoint.events_chain)
+    shard.heads[POOL_EVENTS] = JournalHead(
+        checkpoint.pool_events_offset, checkpoint.pool_events_shard_seq, checkpoint.pool_events_chain
+    )
+
+
+def _decoded(
+    records: Iterable[Record],
+) -> tuple[Record, Checkpoint, dict[AggregateKey, dict[int, _Parts]]] | None:
+    """The checkpoint, and the parts of each aggregate by the event they stand at; None if anything is damaged."""
+    sets: dict[AggregateKey, dict[int, _Parts]] = {}
+    checkpoint: tuple[Record, Checkpoint] | None = None
     damaged = False
     for record in records:
         try:
@@ -75,34 +77,34 @@ def restore(shard: Shard, records: Iterable[Record]) -> None:
             damaged = True
             continue
         if isinstance(message, Checkpoint):
-            checkpoint = message
+            checkpoint = (record, message)
         elif isinstance(message, Snapshot):
             kind: Kind = "dag" if message.kind == "dag" else "pool"
-            parts.setdefault(AggregateKey(kind, message.name), {})[message.part] = message
-    if damaged or checkpoint is None or checkpoint.format != FORMAT:
-        return
-    restored: dict[AggregateKey, Aggregate] = {}
-    for key, found in parts.items():
-        state = _joined(key, found)
-        if state is None:
-            return  # without this one the checkpoint does not hold: the whole journal is read
-        restored[key] = state
-    shard.aggregates.update(restored)
-    shard.writer = checkpoint.writer
-    shard.heads[EVENTS] = JournalHead(checkpoint.events_offset, checkpoint.events_shard_seq, checkpoint.events_chain)
-    shard.heads[POOL_EVENTS] = JournalHead(
-        checkpoint.pool_events_offset, checkpoint.pool_events_shard_seq, checkpoint.pool_events_chain
-    )
+            versions = sets.setdefault(AggregateKey(kind, message.name), {})
+            versions.setdefault(message.seq, {})[message.part] = (record, message)
+    return None if damaged or checkpoint is None else (*checkpoint, sets)
 
 
-def _joined(key: AggregateKey, found: dict[int, Snapshot]) -> Aggregate | None:
-    newest = max(found.values(), key=lambda part: part.seq)
-    whole = [found.get(number) for number in range(newest.parts)]
-    if any(part is None or part.seq != newest.seq or part.format != FORMAT for part in whole):
-        log.warning("a snapshot is not whole; the journal is read instead", kind=key.kind, name=key.name)
+def _newest_whole(key: AggregateKey, versions: dict[int, _Parts], checkpoint_at: int) -> _Parts | None:
+    """The newest set that has all its parts. Behind the checkpoint a round may have been cut off; before it, none."""
+    for seq in sorted(versions, reverse=True):
+        parts = versions[seq]
+        wanted = next(iter(parts.values()))[1].parts
+        if set(parts) == set(range(wanted)):
+            return parts
+        if min(record.offset for record, _ in parts.values()) < checkpoint_at:
+            break
+    log.warning("a snapshot is not whole; the journal is read instead", kind=key.kind, name=key.name)
+    return None
+
+
+def _joined(key: AggregateKey, parts: _Parts) -> Aggregate | None:
+    whole = [parts[number][1] for number in range(len(parts))]
+    if any(part.format != FORMAT for part in whole):
+        log.warning("a snapshot of another format; the journal is read instead", kind=key.kind, name=key.name)
         return None
     try:
-        return decode_snapshot(key.kind, b"".join(part.state for part in whole if part is not None))
+        return decode_snapshot(key.kind, b"".join(part.state for part in whole))
     except (msgspec.DecodeError, KeyError, ValueError) as error:
         log.warning("a damaged snapshot; the journal is read instead", kind=key.kind, name=key.name, why=str(error))
         return None
