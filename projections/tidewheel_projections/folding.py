@@ -36,7 +36,7 @@ from tidewheel_projections.tasks import (
 )
 
 RunKey: TypeAlias = tuple[str, str]
-AttemptKey: TypeAlias = tuple[str, int]
+TaskAttempt: TypeAlias = tuple[str, int]
 VersionKey: TypeAlias = tuple[str, str]
 
 #: Task rows kept in memory of runs that have not ended; beyond it the runs longest untouched are loaded again when
@@ -55,10 +55,10 @@ class RunRows:
     def __init__(self, row: Run) -> None:
         self.row = row
         self.tasks: dict[str, Task] = {}
-        self.attempts: dict[AttemptKey, Attempt] = {}
+        self.attempts: dict[TaskAttempt, Attempt] = {}
         self.changed = False
         self.changed_tasks: set[str] = set()
-        self.changed_attempts: set[AttemptKey] = set()
+        self.changed_attempts: set[TaskAttempt] = set()
         self.weight = 0
 
     def weigh(self) -> int:

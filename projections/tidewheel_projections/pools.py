@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import msgspec
 
 from tidewheel.core import events as e
+from tidewheel.core.attempt import AttemptKey, attempt_key
 
 #: A worker that left stays in the table this long, by the journal's time, for people to see; its events stay for ever.
 LEFT_KEPT_MS = 86_400_000
-
-SlotKey: TypeAlias = tuple[str, str, str, int]
 
 
 class Pool(msgspec.Struct):
@@ -70,9 +67,9 @@ class PoolRows:
     def __init__(self, row: Pool) -> None:
         self.row = row
         self.workers: dict[str, Worker] = {}
-        self.tasks: dict[SlotKey, PoolTask] = {}
+        self.tasks: dict[AttemptKey, PoolTask] = {}
         self.changed_workers: set[str] = set()
-        self.changed_tasks: set[SlotKey] = set()
+        self.changed_tasks: set[AttemptKey] = set()
 
     def fold(self, event: e.AnyPoolEvent, shard_seq: int) -> None:
         """What the event changes; nothing, if it is older than the rows."""
@@ -97,7 +94,7 @@ class PoolRows:
                 self._change_worker(event, shard_seq)
 
     def _enqueue(self, event: e.TaskEnqueued, shard_seq: int) -> None:
-        key = (event.dag, event.run_id, event.task, event.attempt)
+        key = attempt_key(event)
         self.tasks[key] = PoolTask(
             pool=event.pool,
             dag=event.dag,
@@ -117,7 +114,7 @@ class PoolRows:
         self.row.waiting += 1
 
     def _grant(self, event: e.SlotGranted, shard_seq: int) -> None:
-        key = (event.dag, event.run_id, event.task, event.attempt)
+        key = attempt_key(event)
         task = self.tasks[key]
         task.state = "held"
         task.worker = event.worker
@@ -130,7 +127,7 @@ class PoolRows:
         row.used += task.pool_slots
 
     def _leave(self, event: e.SlotReleased | e.SlotRefused) -> None:
-        key = (event.dag, event.run_id, event.task, event.attempt)
+        key = attempt_key(event)
         task = self.tasks.pop(key)
         self.changed_tasks.add(key)
         row = self.row

@@ -34,6 +34,28 @@ class Request(Command, frozen=True, kw_only=True):
     request_id: str = ""
 
 
+class AttemptCommand(Command, frozen=True, kw_only=True):
+    """A command about one attempt."""
+
+    dag: str
+    run_id: str
+    task: str
+    attempt: int
+
+
+class Report(AttemptCommand, frozen=True, kw_only=True):
+    """What the worker that holds the attempt says of it."""
+
+    worker: str
+
+
+class ClosingReport(Report, frozen=True, kw_only=True):
+    """The attempt's end. The times are the worker's clock."""
+
+    started_at: int
+    ended_at: int
+
+
 # --- for a Dag ---------------------------------------------------------------------------------------------------
 
 
@@ -86,64 +108,39 @@ class CancelRun(Request, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class GrantSlot(Command, frozen=True, kw_only=True):
+class GrantSlot(AttemptCommand, frozen=True, kw_only=True):
     """A pool's offer of a slot on ``worker``; the Dag leases the attempt if it is still wanted, else gives the slot
     back."""
 
-    dag: str
-    run_id: str
-    task: str
-    attempt: int
     pool: str
     worker: str
     mail_partition: int
 
 
-class RefuseSlot(Command, frozen=True, kw_only=True):
+class RefuseSlot(AttemptCommand, frozen=True, kw_only=True):
     """A pool's word that the attempt can never be placed (wider than the pool); the task fails with ``reason``."""
 
-    dag: str
-    run_id: str
-    task: str
-    attempt: int
     pool: str
     reason: str
 
 
-class ReportStarted(Command, frozen=True, kw_only=True):
+class ReportStarted(Report, frozen=True, kw_only=True):
     """The worker began attempt ``attempt``; also renews the lease. ``beat`` is echoed in the acknowledging mail."""
 
-    dag: str
-    run_id: str
-    task: str
-    attempt: int
-    worker: str
     started_at: int
     beat: int = 0
 
 
-class ReportHeartbeat(Command, frozen=True, kw_only=True):
+class ReportHeartbeat(Report, frozen=True, kw_only=True):
     """The attempt is alive: renew its lease. ``progress`` is free JSON text for people to see."""
 
-    dag: str
-    run_id: str
-    task: str
-    attempt: int
-    worker: str
     beat: int
     progress: str | None = None
 
 
-class ReportSuccess(Command, frozen=True, kw_only=True):
+class ReportSuccess(ClosingReport, frozen=True, kw_only=True):
     """User code ended well. ``output`` is JSON text, at most 64 KiB."""
 
-    dag: str
-    run_id: str
-    task: str
-    attempt: int
-    worker: str
-    started_at: int
-    ended_at: int
     output: str | None = None
 
 
@@ -163,31 +160,16 @@ FailureKind = Literal[
 ]
 
 
-class ReportFailure(Command, frozen=True, kw_only=True):
+class ReportFailure(ClosingReport, frozen=True, kw_only=True):
     """User code failed, or (kind ``worker_lost``) the worker gave the attempt up, which is an infrastructure loss."""
 
-    dag: str
-    run_id: str
-    task: str
-    attempt: int
-    worker: str
-    started_at: int
-    ended_at: int
     kind: FailureKind
     message: str = ""
     exit_code: int | None = None
 
 
-class ReportCancelled(Command, frozen=True, kw_only=True):
+class ReportCancelled(ClosingReport, frozen=True, kw_only=True):
     """The worker ended the attempt as it was told to, and nothing of it is left running."""
-
-    dag: str
-    run_id: str
-    task: str
-    attempt: int
-    worker: str
-    started_at: int
-    ended_at: int
 
 
 # --- for a Pool --------------------------------------------------------------------------------------------------
@@ -227,27 +209,19 @@ class LeavePool(Command, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class EnqueueTask(Command, frozen=True, kw_only=True):
+class EnqueueTask(AttemptCommand, frozen=True, kw_only=True):
     """An attempt is ready and waits for ``pool_slots`` slots of one worker."""
 
     pool: str
-    dag: str
-    run_id: str
-    task: str
-    attempt: int
     pool_slots: int = 1
     priority: int = 0
     logical_date: int = 0
 
 
-class ReleaseSlot(Command, frozen=True, kw_only=True):
+class ReleaseSlot(AttemptCommand, frozen=True, kw_only=True):
     """The attempt ended or is no longer wanted: it leaves the pool, from its queue or from its slot."""
 
     pool: str
-    dag: str
-    run_id: str
-    task: str
-    attempt: int
     reason: str = ""
     #: The worker fell silent: give it nothing more until it renews.
     worker_silent: bool = False
@@ -262,13 +236,8 @@ class FireSchedule(Command, frozen=True, kw_only=True):
     dag: str
 
 
-class ExpireLease(Command, frozen=True, kw_only=True):
+class ExpireLease(AttemptCommand, frozen=True, kw_only=True):
     """The lease of an attempt was not renewed in time."""
-
-    dag: str
-    run_id: str
-    task: str
-    attempt: int
 
 
 class RetryTask(Command, frozen=True, kw_only=True):

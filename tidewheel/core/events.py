@@ -46,6 +46,15 @@ class PoolEvent(Event, frozen=True, kw_only=True):
     pool: str
 
 
+class SlotEvent(PoolEvent, frozen=True, kw_only=True):
+    """An event of one attempt in one pool."""
+
+    dag: str
+    run_id: str
+    task: str
+    attempt: int
+
+
 # --- DAG ---------------------------------------------------------------------------------------------------------
 
 
@@ -275,45 +284,29 @@ class WorkerLeft(PoolEvent, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class TaskEnqueued(PoolEvent, frozen=True, kw_only=True):
+class TaskEnqueued(SlotEvent, frozen=True, kw_only=True):
     """An attempt waits in this pool."""
 
-    dag: str
-    run_id: str
-    task: str
-    attempt: int
     pool_slots: int
     priority: int
     logical_date: int
 
 
-class SlotGranted(PoolEvent, frozen=True, kw_only=True):
+class SlotGranted(SlotEvent, frozen=True, kw_only=True):
     """The attempt has slots on ``worker``, held until released."""
 
-    dag: str
-    run_id: str
-    task: str
-    attempt: int
     worker: str
 
 
-class SlotReleased(PoolEvent, frozen=True, kw_only=True):
+class SlotReleased(SlotEvent, frozen=True, kw_only=True):
     """The attempt left the pool: out of the queue, or its slots are free again."""
 
-    dag: str
-    run_id: str
-    task: str
-    attempt: int
     reason: str = ""
 
 
-class SlotRefused(PoolEvent, frozen=True, kw_only=True):
+class SlotRefused(SlotEvent, frozen=True, kw_only=True):
     """The attempt can never be placed here; it left the queue."""
 
-    dag: str
-    run_id: str
-    task: str
-    attempt: int
     reason: str
 
 

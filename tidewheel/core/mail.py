@@ -19,16 +19,21 @@ class Mail(msgspec.Struct, frozen=True, kw_only=True):
     partition: int
 
 
-class AssignTask(Mail, frozen=True, kw_only=True):
-    """A lease: run ``action`` (JSON text of ``core.assignment.ActionSpec``).
-
-    A worker drops an attempt it already has.
-    """
+class AttemptMail(Mail, frozen=True, kw_only=True):
+    """Mail about one attempt."""
 
     dag: str
     run_id: str
     task: str
     attempt: int
+
+
+class AssignTask(AttemptMail, frozen=True, kw_only=True):
+    """A lease: run ``action`` (JSON text of ``core.assignment.ActionSpec``).
+
+    A worker drops an attempt it already has.
+    """
+
     pool: str
     action: str
     #: The lease's length; the worker must be heard, or have stopped the attempt, before it is over.
@@ -41,24 +46,16 @@ class AssignTask(Mail, frozen=True, kw_only=True):
     interval_end: int | None = None
 
 
-class LeaseRenewed(Mail, frozen=True, kw_only=True):
+class LeaseRenewed(AttemptMail, frozen=True, kw_only=True):
     """Acknowledges beat ``beat`` of an attempt: the lease runs ``lease_ms`` from when that beat was sent."""
 
-    dag: str
-    run_id: str
-    task: str
-    attempt: int
     beat: int
     lease_ms: int
 
 
-class StopAttempt(Mail, frozen=True, kw_only=True):
+class StopAttempt(AttemptMail, frozen=True, kw_only=True):
     """End the attempt. ``cancel``: and report it cancelled; else nobody wants its reports any more (it is fenced)."""
 
-    dag: str
-    run_id: str
-    task: str
-    attempt: int
     cancel: bool
     reason: str = ""
 

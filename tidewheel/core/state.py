@@ -15,6 +15,7 @@ from typing import TypeAlias
 import msgspec
 from immutables import Map
 
+from tidewheel.core.attempt import AttemptKey
 from tidewheel.core.commands import RunKind
 from tidewheel.core.graph import Definition, Tally
 from tidewheel.core.ordered import Ordered
@@ -123,10 +124,8 @@ class Dag(msgspec.Struct, frozen=True):
         return len(self.runs) - len(self.queued_runs)
 
 
-#: dag, run_id, task, attempt
-SlotKey: TypeAlias = tuple[str, str, str, int]
 #: Minus priority, logical date, arrival, key: the order within one DAG's queue.
-QueuePlace: TypeAlias = tuple[int, int, int, SlotKey]
+QueuePlace: TypeAlias = tuple[int, int, int, AttemptKey]
 #: Minus priority, live slots of the DAG, logical date, arrival, dag: the order among DAGs.
 HeadPlace: TypeAlias = tuple[int, int, int, int, str]
 
@@ -134,7 +133,7 @@ HeadPlace: TypeAlias = tuple[int, int, int, int, str]
 class Waiting(msgspec.Struct, frozen=True):
     """An attempt in the pool's queue."""
 
-    key: SlotKey
+    key: AttemptKey
     pool_slots: int
     priority: int
     logical_date: int
@@ -149,7 +148,7 @@ class Waiting(msgspec.Struct, frozen=True):
 class SlotLease(msgspec.Struct, frozen=True):
     """An attempt that holds slots."""
 
-    key: SlotKey
+    key: AttemptKey
     pool_slots: int
     worker: str
 
@@ -173,8 +172,8 @@ class Pool(msgspec.Struct, frozen=True):
     description: str = ""
     arrivals: int = 0
     workers: Map[str, PoolWorker] = Map()
-    waiting: Map[SlotKey, Waiting] = Map()
-    leases: Map[SlotKey, SlotLease] = Map()
+    waiting: Map[AttemptKey, Waiting] = Map()
+    leases: Map[AttemptKey, SlotLease] = Map()
     # Indexes over the above.
     queues: Map[str, Ordered[QueuePlace]] = Map()
     heads: Ordered[HeadPlace] = Ordered()

@@ -17,11 +17,12 @@ from collections.abc import Callable
 
 import msgspec
 
+from tidewheel.core.attempt import AttemptKey
 from tidewheel.core.events import DagEvent, PoolEvent, Recorded
 from tidewheel.log.interface import EVENTS, JOURNALS, POOL_EVENTS, Log, LogUnavailable, Reader
 from tidewheel.runtime.witness.dag import DagWitness
 from tidewheel.runtime.witness.findings import Findings, Place, Violation
-from tidewheel.runtime.witness.pool import Key, PoolWitness
+from tidewheel.runtime.witness.pool import PoolWitness
 from tidewheel.runtime.witness.proof import Proof
 
 __all__ = ["Checker", "Report", "Violation", "check_log"]
@@ -130,8 +131,8 @@ class Checker:
             aggregate.witness.apply(event)  # type: ignore[arg-type]
 
     def _check_agreement(self) -> None:
-        held: dict[Key, tuple[str, Place]] = {}
-        waiting: dict[Key, str] = {}
+        held: dict[AttemptKey, tuple[str, Place]] = {}
+        waiting: dict[AttemptKey, str] = {}
         for name, pool in self._pools.items():
             assert isinstance(pool.witness, PoolWitness)
             held.update((key, (name, lease[2])) for key, lease in pool.witness.leases.items())

@@ -5,9 +5,10 @@ from __future__ import annotations
 import enum
 import threading
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from tidewheel.core.assignment import ActionSpec
+from tidewheel.core.attempt import attempt_key
 from tidewheel.core.mail import AssignTask
 from tidewheel.worker.executor import Executor
 from tidewheel.worker.lease import Lease
@@ -15,9 +16,6 @@ from tidewheel.worker.tasklog import TaskLog
 
 #: Progress is for people to see, and goes into an event each time.
 PROGRESS_BYTES_MAX = 16 * 1024
-
-#: dag, run_id, task, attempt
-AttemptKey: TypeAlias = tuple[str, str, str, int]
 
 
 class StopReason(enum.Enum):
@@ -92,7 +90,7 @@ class Attempt:
         self.assignment = assignment
         self.action = action
         self.executor = executor
-        self.key: AttemptKey = (assignment.dag, assignment.run_id, assignment.task, assignment.attempt)
+        self.key = attempt_key(assignment)
         self.received = received
         self.lease = Lease(assignment.lease_ms, received)
         #: Wall clock in ms and monotonic seconds of the start.

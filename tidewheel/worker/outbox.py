@@ -13,14 +13,12 @@ import time
 import structlog
 
 from tidewheel.core.commands import (
+    ClosingReport,
     JoinPool,
     LeavePool,
     RenewWorker,
-    ReportCancelled,
-    ReportFailure,
     ReportHeartbeat,
     ReportStarted,
-    ReportSuccess,
 )
 from tidewheel.log.interface import COMMANDS, LOGS, Append, LogError, LogUnavailable, Producer
 from tidewheel.wire import codec
@@ -28,7 +26,6 @@ from tidewheel.wire.messages import LogChunk
 from tidewheel.worker.attempt import Attempt
 
 Beat = ReportStarted | ReportHeartbeat
-Report = ReportSuccess | ReportFailure | ReportCancelled
 PoolWord = JoinPool | RenewWorker | LeavePool
 
 #: Log text that may wait for a slow log; beyond it log chunks are lost (and counted), reports never.
@@ -38,7 +35,7 @@ RETRY_S_MAX = 1.0
 
 _log = structlog.get_logger(__name__)
 
-_Item = tuple[str, str, Beat | Report | PoolWord | LogChunk, Attempt | None]
+_Item = tuple[str, str, Beat | ClosingReport | PoolWord | LogChunk, Attempt | None]
 
 
 class Outbox:
@@ -56,7 +53,7 @@ class Outbox:
         """Begin to send."""
         self._thread.start()
 
-    def put(self, report: Report) -> None:
+    def put(self, report: ClosingReport) -> None:
         """Send an attempt's end."""
         self._queue.put((COMMANDS, report.dag, report, None))
 

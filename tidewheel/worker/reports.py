@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 
-from tidewheel.core.commands import ReportCancelled, ReportFailure, ReportSuccess
-from tidewheel.core.mail import StopAttempt
+from tidewheel.core.attempt import AttemptFields, attempt_fields
+from tidewheel.core.commands import ClosingReport, ReportCancelled, ReportFailure, ReportSuccess
+from tidewheel.core.mail import AttemptMail, StopAttempt
 from tidewheel.task.outcome import MESSAGE_CHARS_MAX, Failed, Outcome, Succeeded, outcome_of_json, trimmed
 from tidewheel.worker.attempt import Attempt, StopReason
 from tidewheel.worker.masking import Masker
-from tidewheel.worker.outbox import Report
 
 _LOST = {
     StopReason.FENCE: "the lease was about to end and could not be renewed, so the worker ended the attempt",
@@ -22,28 +22,26 @@ def wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def closing_report(worker: str, attempt: Attempt, outcome: Outcome | None, masker: Masker) -> Report | None:
+class _Closing(AttemptFields):
+    """What every report of an attempt's end says."""
+
+    actor: str
+    worker: str
+    started_at: int
+    ended_at: int
+
+
+def closing_report(worker: str, attempt: Attempt, outcome: Outcome | None, masker: Masker) -> ClosingReport | None:
     """The report of the attempt's end; None if nobody wants one. A stop outweighs what the code said on its way out.
 
     ``outcome`` is None when the attempt is reported before (or without) an outcome.
     """
-    ended_at = wall_ms()
-    started_at = attempt.started_at or ended_at
-    dag, run_id, task, number = attempt.key
+    closing = _closing(worker, attempt.assignment, attempt.started_at)
     match attempt.stopped:
         case StopReason.DISCARD:
             return None
         case StopReason.CANCEL:
-            return ReportCancelled(
-                actor=f"worker:{worker}",
-                dag=dag,
-                run_id=run_id,
-                task=task,
-                attempt=number,
-                worker=worker,
-                started_at=started_at,
-                ended_at=ended_at,
-            )
+            return ReportCancelled(**closing)
         case StopReason.TIMEOUT:
             seconds = (attempt.assignment.timeout_ms or 0) / 1000
             outcome = Failed("timeout", f"ran longer than its timeout of {seconds:g} s and was ended")
@@ -54,45 +52,26 @@ def closing_report(worker: str, attempt: Attempt, outcome: Outcome | None, maske
     if masker.pattern is not None:
         outcome = _masked(outcome, masker)
     if isinstance(outcome, Succeeded):
-        return ReportSuccess(
-            actor=f"worker:{worker}",
-            dag=dag,
-            run_id=run_id,
-            task=task,
-            attempt=number,
-            worker=worker,
-            started_at=started_at,
-            ended_at=ended_at,
-            output=outcome.output,
-        )
-    return ReportFailure(
-        actor=f"worker:{worker}",
-        dag=dag,
-        run_id=run_id,
-        task=task,
-        attempt=number,
-        worker=worker,
-        started_at=started_at,
-        ended_at=ended_at,
-        kind=outcome.kind,
-        message=trimmed(outcome.message, MESSAGE_CHARS_MAX),
-        exit_code=outcome.exit_code,
-    )
+        return ReportSuccess(**closing, output=outcome.output)
+    message = trimmed(outcome.message, MESSAGE_CHARS_MAX)
+    return ReportFailure(**closing, kind=outcome.kind, message=message, exit_code=outcome.exit_code)
 
 
 def cancelled_unseen(worker: str, mail: StopAttempt) -> ReportCancelled:
     """The answer to a cancel of an attempt whose assignment never came here: nothing of it runs."""
-    now = wall_ms()
-    return ReportCancelled(
-        actor=f"worker:{worker}",
-        dag=mail.dag,
-        run_id=mail.run_id,
-        task=mail.task,
-        attempt=mail.attempt,
-        worker=worker,
-        started_at=now,
-        ended_at=now,
-    )
+    return ReportCancelled(**_closing(worker, mail, 0))
+
+
+def _closing(worker: str, mail: AttemptMail, started_at: int) -> _Closing:
+    """``started_at`` 0: it never began."""
+    ended_at = wall_ms()
+    return {
+        **attempt_fields(mail),
+        "actor": f"worker:{worker}",
+        "worker": worker,
+        "started_at": started_at or ended_at,
+        "ended_at": ended_at,
+    }
 
 
 def _masked(outcome: Outcome, masker: Masker) -> Outcome:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tidewheel.worker.attempt import Attempt, AttemptKey
+from tidewheel.core.attempt import AttemptKey
+from tidewheel.worker.attempt import Attempt
 
 #: Mail is repeated only around a takeover, within a lease or so; this covers a minute at 1,000 attempts a second.
 REMEMBERED = 65_536

@@ -7,6 +7,7 @@ import threading
 import time
 from typing import Literal, Protocol
 
+from tidewheel.core.attempt import AttemptKey
 from tidewheel.wire.messages import LogChunk
 from tidewheel.worker.masking import Masker, StreamMasker
 
@@ -42,9 +43,7 @@ class _Channel:
 class TaskLog:
     """The log of one attempt. Bytes come in any pieces; a character cut in two comes out whole, a secret masked."""
 
-    def __init__(
-        self, sink: ChunkSink, masker: Masker, key: tuple[str, str, str, int], chars_max: int = LOG_CHARS_MAX
-    ) -> None:
+    def __init__(self, sink: ChunkSink, masker: Masker, key: AttemptKey, chars_max: int = LOG_CHARS_MAX) -> None:
         self._sink = sink
         self._masker = masker
         self._key = key

@@ -18,6 +18,7 @@ from typing import Protocol
 
 import structlog
 
+from tidewheel.core.attempt import attempt_fields
 from tidewheel.core.commands import ReportHeartbeat, ReportStarted
 from tidewheel.worker.attempt import Attempt, StopReason
 from tidewheel.worker.membership import Membership
@@ -177,13 +178,9 @@ class Watch:
         return math.inf if attempt.progress is None else attempt.lease.last_beat + PROGRESS_S
 
     def _report_started(self, attempt: Attempt, now: float) -> None:
-        dag, run_id, task, number = attempt.key
         started = ReportStarted(
+            **attempt_fields(attempt.assignment),
             actor=self._actor,
-            dag=dag,
-            run_id=run_id,
-            task=task,
-            attempt=number,
             worker=self._worker,
             started_at=attempt.started_at,
             beat=attempt.make_beat(now),
@@ -191,14 +188,10 @@ class Watch:
         self._outbox.put_beat(attempt, started)
 
     def _report_heartbeat(self, attempt: Attempt, now: float) -> None:
-        dag, run_id, task, number = attempt.key
         progress, attempt.progress = attempt.progress, None
         beat = ReportHeartbeat(
+            **attempt_fields(attempt.assignment),
             actor=self._actor,
-            dag=dag,
-            run_id=run_id,
-            task=task,
-            attempt=number,
             worker=self._worker,
             beat=attempt.make_beat(now),
             progress=progress,

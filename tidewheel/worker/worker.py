@@ -14,6 +14,7 @@ import msgspec
 import structlog
 
 from tidewheel.core.assignment import ActionSpec, PythonSpec
+from tidewheel.core.attempt import attempt_key
 from tidewheel.core.commands import LeavePool
 from tidewheel.core.mail import AnyMail, AssignTask, LeaseRenewed, Reply, StopAttempt, WorkerUnknown, WorkerWelcome
 from tidewheel.log.interface import Log
@@ -165,7 +166,7 @@ class Worker:
             case AssignTask():
                 self._assign(mail)
             case LeaseRenewed():
-                attempt = self._roster.running.get((mail.dag, mail.run_id, mail.task, mail.attempt))
+                attempt = self._roster.running.get(attempt_key(mail))
                 if attempt is not None:
                     attempt.renew(mail.beat, mail.lease_ms)
             case StopAttempt():
@@ -180,7 +181,7 @@ class Worker:
                 assert_never(mail)
 
     def _assign(self, mail: AssignTask) -> None:
-        key = (mail.dag, mail.run_id, mail.task, mail.attempt)
+        key = attempt_key(mail)
         if not self._roster.first_sight(key):
             return
         action, executor = self._route(mail)
@@ -216,7 +217,7 @@ class Worker:
         )
 
     def _stop_attempt(self, mail: StopAttempt) -> None:
-        key = (mail.dag, mail.run_id, mail.task, mail.attempt)
+        key = attempt_key(mail)
         attempt = self._roster.running.get(key)
         if attempt is not None:
             self._end(attempt, StopReason.CANCEL if mail.cancel else StopReason.DISCARD)
@@ -226,8 +227,7 @@ class Worker:
     # --- one attempt --------------------------------------------------------------------------------------------
 
     def _open_log(self, mail: AssignTask) -> TaskLog:
-        key = (mail.dag, mail.run_id, mail.task, mail.attempt)
-        return TaskLog(self._outbox, self._secrets.masker, key)
+        return TaskLog(self._outbox, self._secrets.masker, attempt_key(mail))
 
     def _work(self, attempt: Attempt) -> None:
         """Run the attempt in this thread and report its end, if it was not decided before."""

@@ -7,9 +7,9 @@ be ten thousand long.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from tidewheel.core import events as e
+from tidewheel.core.attempt import AttemptFields
 from tidewheel.core.commands import EnqueueTask, ReleaseSlot
 from tidewheel.core.decide.decision import Decision
 from tidewheel.core.expressions import ExpressionError
@@ -55,36 +55,44 @@ def _decide_readiness(d: Decision[Dag], run: RunState, task: Task) -> bool:
     if state.phase != "scheduled" or state.ready_order is not None:
         return False
     verdict = judge(task.trigger_rule, state.upstreams, len(task.needs))
-    place: dict[str, Any] = {
-        "dag": d.state.dag,
-        "run_id": run.run_id,
-        "task": task.id,
-        "attempt": state.attempt,
-        "at": d.now,
-    }
     if verdict == "wait":
         return False
-    if verdict == "skip":
-        d.record(e.TaskSkipped(**place, reason=f"{task.trigger_rule} does not hold: {_ends(run, task)}"))
-        return True
-    if verdict == "upstream_failed":
-        d.record(e.TaskUpstreamFailed(**place, reason=f"{task.trigger_rule} does not hold: {_ends(run, task)}"))
-        return True
-    if task.if_ is not None:
-        try:
-            wanted = d.rules.evaluator.condition(task.if_, scope_of(d.state, run, task.id))
-        except ExpressionError as error:
-            d.record(
-                e.TaskFailed(
-                    **place, worker="", started_at=None, ended_at=d.now, kind="expression", message=f"if: {error}"
-                )
-            )
-            return True
-        if not wanted:
-            d.record(e.TaskSkipped(**place, reason=f"if is false: {task.if_}"))
-            return True
-    queue_task(d, run, task)
-    return False
+    end: e.TaskSkipped | e.TaskUpstreamFailed | e.TaskFailed | None = None
+    if verdict != "run":
+        kind = e.TaskSkipped if verdict == "skip" else e.TaskUpstreamFailed
+        reason = f"{task.trigger_rule} does not hold: {_ends(run, task)}"
+        end = kind(**_last_attempt(d, run, task), at=d.now, reason=reason)
+    elif task.if_ is not None:
+        end = _end_by_condition(d, run, task, task.if_)
+    if end is None:
+        queue_task(d, run, task)
+        return False
+    d.record(end)
+    return True
+
+
+def _end_by_condition(
+    d: Decision[Dag], run: RunState, task: Task, condition: str
+) -> e.TaskSkipped | e.TaskFailed | None:
+    """How a task ends whose ``if`` does not let it run."""
+    try:
+        if d.rules.evaluator.condition(condition, scope_of(d.state, run, task.id)):
+            return None
+    except ExpressionError as error:
+        return e.TaskFailed(
+            **_last_attempt(d, run, task),
+            at=d.now,
+            worker="",
+            started_at=None,
+            ended_at=d.now,
+            kind="expression",
+            message=f"if: {error}",
+        )
+    return e.TaskSkipped(**_last_attempt(d, run, task), at=d.now, reason=f"if is false: {condition}")
+
+
+def _last_attempt(d: Decision[Dag], run: RunState, task: Task) -> AttemptFields:
+    return {"dag": d.state.dag, "run_id": run.run_id, "task": task.id, "attempt": run.task(task.id).attempt}
 
 
 def _ends(run: RunState, task: Task) -> str:
@@ -168,9 +176,9 @@ def end_if_done(d: Decision[Dag], run_id: str) -> None:
     run = d.state.runs[run_id]
     if run.open_tasks:
         return
-    place: dict[str, Any] = {"dag": d.state.dag, "run_id": run_id, "at": d.now}
+    dag = d.state.dag
     if run.cancel_requested:
-        d.record(e.RunCancelled(**place, reason="every task has ended after the cancel"))
+        d.record(e.RunCancelled(dag=dag, run_id=run_id, at=d.now, reason="every task has ended after the cancel"))
     else:
         failed = [
             f"{leaf} is {run.task(leaf).phase}"
@@ -179,6 +187,6 @@ def end_if_done(d: Decision[Dag], run_id: str) -> None:
         ]
         if failed:
             more = f" and {len(failed) - 3} more" if len(failed) > 3 else ""
-            d.record(e.RunFailed(**place, reason=", ".join(failed[:3]) + more))
+            d.record(e.RunFailed(dag=dag, run_id=run_id, at=d.now, reason=", ".join(failed[:3]) + more))
         else:
-            d.record(e.RunSucceeded(**place))
+            d.record(e.RunSucceeded(dag=dag, run_id=run_id, at=d.now))

@@ -6,10 +6,10 @@ The DAG has the last word: a slot for an attempt nobody wants any more goes back
 from __future__ import annotations
 
 from operator import attrgetter, itemgetter
-from typing import Any
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
+from tidewheel.core.attempt import attempt_fields
 from tidewheel.core.decide.decision import Decision
 from tidewheel.core.decide.flow import advance, queue_held, release
 from tidewheel.core.decide.task import next_try
@@ -31,10 +31,7 @@ def decide_grant_slot(d: Decision[Dag], command: c.GrantSlot) -> None:
         d.ask(
             c.ReleaseSlot(
                 pool=command.pool,
-                dag=command.dag,
-                run_id=command.run_id,
-                task=command.task,
-                attempt=command.attempt,
+                **attempt_fields(command),
                 reason="the attempt is not wanted any more",
             )
         )
@@ -44,17 +41,18 @@ def decide_grant_slot(d: Decision[Dag], command: c.GrantSlot) -> None:
     except ExpressionError as error:
         _fail_unrun(d, command, "expression", str(error))
         return
-    leased = e.TaskLeased(
-        dag=command.dag,
-        run_id=command.run_id,
-        task=command.task,
-        attempt=command.attempt,
-        at=d.now,
-        worker=command.worker,
-        mail_partition=command.mail_partition,
-        expires_at=d.now + d.rules.lease_ms,
+    d.record(
+        e.TaskLeased(
+            dag=command.dag,
+            run_id=command.run_id,
+            task=command.task,
+            attempt=command.attempt,
+            at=d.now,
+            worker=command.worker,
+            mail_partition=command.mail_partition,
+            expires_at=d.now + d.rules.lease_ms,
+        )
     )
-    d.record(leased)
     d.post(_assignment(d.state, d.state.runs[run.run_id], command.task, action, d.rules))
 
 
@@ -71,10 +69,7 @@ def decide_refuse_slot(d: Decision[Dag], command: c.RefuseSlot) -> None:
 def _fail_unrun(d: Decision[Dag], command: c.GrantSlot | c.RefuseSlot, kind: c.FailureKind, message: str) -> None:
     d.record(
         e.TaskFailed(
-            dag=command.dag,
-            run_id=command.run_id,
-            task=command.task,
-            attempt=command.attempt,
+            **attempt_fields(command),
             at=d.now,
             worker="",
             started_at=None,
@@ -100,19 +95,13 @@ def decide_expire_lease(d: Decision[Dag], command: c.ExpireLease) -> None:
         return
     task = d.state.definitions[run.version].tasks[command.task]
     retry_at = next_try(d, command.run_id, command.task, "lease_expired", None)
-    place: dict[str, Any] = {
-        "dag": command.dag,
-        "run_id": command.run_id,
-        "task": command.task,
-        "attempt": command.attempt,
-        "at": d.now,
-        "worker": state.worker,
-    }
+    attempt = attempt_fields(command)
     if state.cancel_requested:
-        d.record(e.TaskCancelled(**place, reason="the lease ended before the worker confirmed the cancel"))
+        reason = "the lease ended before the worker confirmed the cancel"
+        d.record(e.TaskCancelled(**attempt, at=d.now, worker=state.worker, reason=reason))
     else:
         message = f"worker {state.worker} was not heard from in time"
-        d.record(e.LeaseExpired(**place, message=message, retry_at=retry_at))
+        d.record(e.LeaseExpired(**attempt, at=d.now, worker=state.worker, message=message, retry_at=retry_at))
     if retry_at is None:
         advance(d, command.run_id, command.task)
     queue_held(d)
@@ -121,10 +110,7 @@ def decide_expire_lease(d: Decision[Dag], command: c.ExpireLease) -> None:
         StopAttempt(
             receiver=state.worker,
             partition=state.mail_partition,
-            dag=command.dag,
-            run_id=command.run_id,
-            task=command.task,
-            attempt=command.attempt,
+            **attempt,
             cancel=False,
             reason="the lease has expired",
         )

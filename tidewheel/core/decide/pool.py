@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
+from tidewheel.core.attempt import attempt_key
 from tidewheel.core.decide.decision import Decision
 from tidewheel.core.mail import WorkerUnknown, WorkerWelcome
 from tidewheel.core.state import HeadPlace, Pool, PoolWorker, Waiting
@@ -102,7 +103,7 @@ def decide_expire_worker(d: Decision[Pool], command: c.ExpireWorker) -> None:
 
 def decide_enqueue_task(d: Decision[Pool], command: c.EnqueueTask) -> None:
     """The attempt joins the queue; one that is there already stays where it is."""
-    key = (command.dag, command.run_id, command.task, command.attempt)
+    key = attempt_key(command)
     if key in d.state.waiting or key in d.state.leases:
         return
     d.record(
@@ -122,7 +123,7 @@ def decide_enqueue_task(d: Decision[Pool], command: c.EnqueueTask) -> None:
 
 def decide_release_slot(d: Decision[Pool], command: c.ReleaseSlot) -> None:
     """The attempt leaves, from the queue or from its slots; one that is not here has left before."""
-    key = (command.dag, command.run_id, command.task, command.attempt)
+    key = attempt_key(command)
     lease = d.state.leases.get(key)
     if lease is None and key not in d.state.waiting:
         return

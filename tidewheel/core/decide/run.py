@@ -8,6 +8,7 @@ import msgspec
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
+from tidewheel.core.attempt import AttemptFields
 from tidewheel.core.decide.decision import Decision
 from tidewheel.core.decide.flow import end_if_done, queue_held, release, start_runs
 from tidewheel.core.expressions import Scope
@@ -148,32 +149,14 @@ def _cancel_task(d: Decision[Dag], command: c.CancelRun, name: str) -> None:
     task = run.task(name)
     if task.phase in TASK_ENDED:
         return
-    place: dict[str, Any] = {
-        "dag": command.dag,
-        "run_id": command.run_id,
-        "task": name,
-        "attempt": task.attempt,
-        "at": d.now,
-        "actor": command.actor,
-        "worker": task.worker,
-    }
-    reason = command.reason[:_TASK_REASON_MAX]
+    attempt: AttemptFields = {"dag": command.dag, "run_id": command.run_id, "task": name, "attempt": task.attempt}
+    actor, reason = command.actor, command.reason[:_TASK_REASON_MAX]
     if not task.live:
-        d.record(e.TaskCancelled(**place, reason=reason or "the run was cancelled"))
+        reason = reason or "the run was cancelled"
+        d.record(e.TaskCancelled(**attempt, at=d.now, actor=actor, worker=task.worker, reason=reason))
         if task.phase == "queued":
             definition = d.state.definitions[run.version]
             release(d, command.run_id, definition.tasks[name], task.attempt, "cancelled")
         return
-    d.record(e.TaskCancelRequested(**place, reason=reason))
-    d.post(
-        StopAttempt(
-            receiver=task.worker,
-            partition=task.mail_partition,
-            dag=command.dag,
-            run_id=command.run_id,
-            task=name,
-            attempt=task.attempt,
-            cancel=True,
-            reason=reason,
-        )
-    )
+    d.record(e.TaskCancelRequested(**attempt, at=d.now, actor=actor, worker=task.worker, reason=reason))
+    d.post(StopAttempt(receiver=task.worker, partition=task.mail_partition, **attempt, cancel=True, reason=reason))

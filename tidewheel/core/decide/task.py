@@ -3,20 +3,17 @@ leased attempt is refused, recorded as refused, and the worker told to stop."""
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import msgspec
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
+from tidewheel.core.attempt import attempt_fields
 from tidewheel.core.decide.decision import Decision
 from tidewheel.core.decide.flow import advance, queue_held, queue_task, release
 from tidewheel.core.mail import LeaseRenewed, StopAttempt
 from tidewheel.core.retry import retry_at
 from tidewheel.core.rules import OUTPUT_BYTES_MAX
 from tidewheel.core.state import Dag, TaskState
-
-_Report: TypeAlias = c.ReportStarted | c.ReportHeartbeat | c.ReportSuccess | c.ReportFailure | c.ReportCancelled
 
 
 def decide_report_started(d: Decision[Dag], command: c.ReportStarted) -> None:
@@ -51,7 +48,7 @@ def decide_report_heartbeat(d: Decision[Dag], command: c.ReportHeartbeat) -> Non
     _acknowledge(d, command, command.beat)
 
 
-def _renew(d: Decision[Dag], command: _Report, progress: str | None) -> None:
+def _renew(d: Decision[Dag], command: c.Report, progress: str | None) -> None:
     d.record(
         e.TaskHeartbeat(
             dag=command.dag,
@@ -67,7 +64,7 @@ def _renew(d: Decision[Dag], command: _Report, progress: str | None) -> None:
     )
 
 
-def _acknowledge(d: Decision[Dag], command: _Report, beat: int) -> None:
+def _acknowledge(d: Decision[Dag], command: c.Report, beat: int) -> None:
     """Tell the worker how long it may go on; or, once more, that it shall stop."""
     task = d.state.runs[command.run_id].task(command.task)
     d.post(
@@ -133,7 +130,7 @@ def decide_report_failure(d: Decision[Dag], command: c.ReportFailure) -> None:
 
 def _fail(
     d: Decision[Dag],
-    command: c.ReportSuccess | c.ReportFailure,
+    command: c.ClosingReport,
     *,
     kind: c.FailureKind,
     message: str,
@@ -141,10 +138,7 @@ def _fail(
 ) -> None:
     d.record(
         e.TaskFailed(
-            dag=command.dag,
-            run_id=command.run_id,
-            task=command.task,
-            attempt=command.attempt,
+            **attempt_fields(command),
             at=d.now,
             actor=command.actor,
             worker=command.worker,
@@ -183,26 +177,12 @@ def decide_report_cancelled(d: Decision[Dag], command: c.ReportCancelled) -> Non
     if task is None:
         return
     if not task.cancel_requested:
-        lost = c.ReportFailure(
-            actor=command.actor,
-            dag=command.dag,
-            run_id=command.run_id,
-            task=command.task,
-            attempt=command.attempt,
-            worker=command.worker,
-            started_at=command.started_at,
-            ended_at=command.ended_at,
-            kind="worker_lost",
-            message="the worker ended the attempt without being asked to",
-        )
-        decide_report_failure(d, lost)
+        message = "the worker ended the attempt without being asked to"
+        _fail(d, command, kind="worker_lost", message=message, exit_code=None)
         return
     d.record(
         e.TaskCancelled(
-            dag=command.dag,
-            run_id=command.run_id,
-            task=command.task,
-            attempt=command.attempt,
+            **attempt_fields(command),
             at=d.now,
             actor=command.actor,
             worker=command.worker,
@@ -212,7 +192,7 @@ def decide_report_cancelled(d: Decision[Dag], command: c.ReportCancelled) -> Non
     _finish(d, command, "cancelled")
 
 
-def _finish(d: Decision[Dag], command: _Report, reason: str) -> None:
+def _finish(d: Decision[Dag], command: c.Report, reason: str) -> None:
     """The attempt ended: whoever is ready joins the queue, then its slots are given back."""
     run = d.state.runs[command.run_id]
     definition = d.state.definitions[run.version]
@@ -222,7 +202,7 @@ def _finish(d: Decision[Dag], command: _Report, reason: str) -> None:
     release(d, command.run_id, definition.tasks[command.task], command.attempt, reason)
 
 
-def _holder(d: Decision[Dag], command: _Report) -> TaskState | None:
+def _holder(d: Decision[Dag], command: c.Report) -> TaskState | None:
     """The task, if the report is of its current, leased attempt; else the refusal is recorded."""
     run = d.state.runs.get(command.run_id)
     if run is None:
@@ -246,10 +226,7 @@ def _holder(d: Decision[Dag], command: _Report) -> TaskState | None:
         return None
     d.record(
         e.ReportRefused(
-            dag=command.dag,
-            run_id=command.run_id,
-            task=command.task,
-            attempt=command.attempt,
+            **attempt_fields(command),
             at=d.now,
             actor=command.actor,
             worker=command.worker,
@@ -257,21 +234,18 @@ def _holder(d: Decision[Dag], command: _Report) -> TaskState | None:
             reason=reason,
         )
     )
-    if not isinstance(command, c.ReportSuccess | c.ReportFailure | c.ReportCancelled):
+    if not isinstance(command, c.ClosingReport):
         _stop(d, command, -1, cancel=False, reason=reason)
     d.refuse("stale", reason)
     return None
 
 
-def _stop(d: Decision[Dag], command: _Report, partition: int, *, cancel: bool, reason: str) -> None:
+def _stop(d: Decision[Dag], command: c.Report, partition: int, *, cancel: bool, reason: str) -> None:
     d.post(
         StopAttempt(
             receiver=command.worker,
             partition=partition,
-            dag=command.dag,
-            run_id=command.run_id,
-            task=command.task,
-            attempt=command.attempt,
+            **attempt_fields(command),
             cancel=cancel,
             reason=reason,
         )

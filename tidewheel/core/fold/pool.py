@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 from immutables import Map
 from msgspec.structs import replace
 
 from tidewheel.core import events as e
+from tidewheel.core.attempt import attempt_key
 from tidewheel.core.ordered import Ordered
-from tidewheel.core.state import HeadPlace, Pool, PoolWorker, QueuePlace, SlotKey, SlotLease, Waiting
+from tidewheel.core.state import HeadPlace, Pool, PoolWorker, QueuePlace, SlotLease, Waiting
 
-_SlotEvent: TypeAlias = e.TaskEnqueued | e.SlotGranted | e.SlotReleased | e.SlotRefused
 _NO_QUEUE: Ordered[QueuePlace] = Ordered()
-
-
-def slot_key(event: _SlotEvent) -> SlotKey:
-    """What the event is about."""
-    return (event.dag, event.run_id, event.task, event.attempt)
 
 
 def fold_pool_configured(state: Pool, event: e.PoolConfigured) -> Pool:
@@ -57,7 +50,7 @@ def fold_worker_left(state: Pool, event: e.WorkerLeft) -> Pool:
 def fold_task_enqueued(state: Pool, event: e.TaskEnqueued) -> Pool:
     """The attempt joins its DAG's queue."""
     item = Waiting(
-        key=slot_key(event),
+        key=attempt_key(event),
         pool_slots=event.pool_slots,
         priority=event.priority,
         logical_date=event.logical_date,
@@ -70,7 +63,7 @@ def fold_task_enqueued(state: Pool, event: e.TaskEnqueued) -> Pool:
 
 def fold_slot_granted(state: Pool, event: e.SlotGranted) -> Pool:
     """From the queue to a worker."""
-    item = state.waiting[slot_key(event)]
+    item = state.waiting[attempt_key(event)]
     lease = SlotLease(key=item.key, pool_slots=item.pool_slots, worker=event.worker)
     left = _left_queue(state, item, live_after=state.live.get(event.dag, 0) + item.pool_slots)
     granted = replace(left, seq=state.seq + 1, leases=left.leases.set(lease.key, lease))
@@ -79,7 +72,7 @@ def fold_slot_granted(state: Pool, event: e.SlotGranted) -> Pool:
 
 def fold_slot_released(state: Pool, event: e.SlotReleased) -> Pool:
     """Out of the queue, or its slots are free."""
-    key = slot_key(event)
+    key = attempt_key(event)
     item = state.waiting.get(key)
     if item is not None:
         return replace(_left_queue(state, item, live_after=state.live.get(event.dag, 0)), seq=state.seq + 1)
@@ -92,7 +85,7 @@ def fold_slot_released(state: Pool, event: e.SlotReleased) -> Pool:
 
 def fold_slot_refused(state: Pool, event: e.SlotRefused) -> Pool:
     """Out of the queue for good."""
-    item = state.waiting[slot_key(event)]
+    item = state.waiting[attempt_key(event)]
     return replace(_left_queue(state, item, live_after=state.live.get(event.dag, 0)), seq=state.seq + 1)
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from tidewheel.core import events as e
+from tidewheel.core.attempt import AttemptKey
 from tidewheel.core.calendar import count_slots, fires_at, next_slot, previous_slot
 from tidewheel.core.workflow import Schedule, Workflow
 from tidewheel.runtime.witness.findings import Findings
-from tidewheel.runtime.witness.pool import Key
 from tidewheel.runtime.witness.run import ACTIVE, LIVE, Definition, RunWitness
 
 
@@ -241,7 +241,7 @@ class DagWitness:
         if held and (len(limits) < len(held) or self.active < min(limits)):
             self._findings.add(6, f"a task of {held[0].name} is held back, though max_tasks has room", at=held[0].last)
 
-    def attempts_at_pools(self) -> Iterator[tuple[Key, str, RunWitness]]:
+    def attempts_at_pools(self) -> Iterator[tuple[AttemptKey, str, RunWitness]]:
         """Attempts that a pool must know: in its queue, or (live) holding slots. With the pool's name."""
         for run_id, run in self.runs.items():
             for name, task in run.tasks.items():

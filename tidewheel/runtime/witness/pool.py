@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
 
 from tidewheel.core import events as e
+from tidewheel.core.attempt import AttemptKey, attempt_key
 from tidewheel.runtime.witness.findings import Findings, Place
-
-#: dag, run_id, task, attempt
-Key: TypeAlias = tuple[str, str, str, int]
-_SlotEvent: TypeAlias = e.TaskEnqueued | e.SlotGranted | e.SlotReleased | e.SlotRefused
 
 
 class PoolWitness:
@@ -26,9 +22,9 @@ class PoolWitness:
         self._suspended: set[str] = set()
         self._held: dict[str, int] = {}
         self._used = 0
-        self.waiting: dict[Key, int] = {}
+        self.waiting: dict[AttemptKey, int] = {}
         #: Who holds slots, since which record: slots and worker.
-        self.leases: dict[Key, tuple[int, str, Place]] = {}
+        self.leases: dict[AttemptKey, tuple[int, str, Place]] = {}
 
     def apply(self, event: e.PoolEvent) -> None:
         """Judge the next event, and go on from it."""
@@ -59,14 +55,14 @@ class PoolWitness:
             self._findings.add(5, f"{type(event).__name__}: pool '{self._name}' has no worker '{event.worker}'")
 
     def _enqueued(self, event: e.TaskEnqueued) -> None:
-        key = _key(event)
+        key = attempt_key(event)
         if key in self.waiting or key in self.leases:
             self._findings.add(5, f"{_named(key)} joins pool '{self._name}' where it is already")
             return
         self.waiting[key] = event.pool_slots
 
     def _granted(self, event: e.SlotGranted) -> None:
-        key = _key(event)
+        key = attempt_key(event)
         slots = self.waiting.pop(key, None)
         if slots is None:
             self._findings.add(5, f"{_named(key)} is granted slots of pool '{self._name}' without waiting for them")
@@ -85,7 +81,7 @@ class PoolWitness:
             self._findings.add(5, f"worker '{event.worker}' holds {held} slots; it offered {offered}")
 
     def _released(self, event: e.SlotReleased) -> None:
-        key = _key(event)
+        key = attempt_key(event)
         if self.waiting.pop(key, None) is not None:
             return
         lease = self.leases.pop(key, None)
@@ -99,7 +95,7 @@ class PoolWitness:
             del self._held[worker]
 
     def _refused(self, event: e.SlotRefused) -> None:
-        key = _key(event)
+        key = attempt_key(event)
         if self.waiting.pop(key, None) is None:
             self._findings.add(5, f"{_named(key)} is refused by pool '{self._name}', where it does not wait")
         if not event.reason:
@@ -119,9 +115,5 @@ _APPLY: dict[type[e.Event], Callable[..., None]] = {
 }
 
 
-def _key(event: _SlotEvent) -> Key:
-    return (event.dag, event.run_id, event.task, event.attempt)
-
-
-def _named(key: Key) -> str:
+def _named(key: AttemptKey) -> str:
     return f"{key[0]}/{key[1]}/{key[2]} attempt {key[3]}"
