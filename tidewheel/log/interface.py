@@ -138,7 +138,8 @@ class Owner(Protocol):
         """
 
     def commit(self, batch: Batch, appends: Sequence[Append]) -> Mapping[tuple[str, int], int]:
-        """Atomically append, and move the input positions of every owned shard past what has been polled so far.
+        """Atomically append, and move the input positions of every owned shard past what has been polled so far;
+        those of held shards stay.
 
         Gives the last offset written to each partition. Raises ``Fenced``, ``CommitAborted`` or ``CommitInDoubt``;
         after any of them call ``reset`` before anything else.
@@ -152,6 +153,13 @@ class Owner(Protocol):
 
     def pause_triggers(self, shards: frozenset[int]) -> None:
         """Read no ``triggers`` of exactly these shards until called again; ``commands`` are always read."""
+
+    def hold(self, shards: frozenset[int]) -> None:
+        """Keep exactly these shards, until called again, without reading their inputs or moving their positions.
+
+        What was polled of them and not committed is read again once they are let go. Through ``reset``, and for a
+        shard that goes and comes back, it holds on.
+        """
 
     def close(self) -> None:
         """Leave the group at once, so that others take over without waiting."""

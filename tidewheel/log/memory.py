@@ -227,6 +227,7 @@ class MemoryOwner:
         self._positions: dict[tuple[str, int], int] = {}
         self._known: dict[int, int] = {}
         self._paused: frozenset[int] = frozenset()
+        self._held: frozenset[int] = frozenset()
         self._must_reset = False
         self._turn = 0
         with log._changed:
@@ -290,6 +291,15 @@ class MemoryOwner:
             self._paused = shards
             self._log._changed.notify_all()
 
+    def hold(self, shards: frozenset[int]) -> None:
+        """Read nothing of these shards, and go back to their committed positions."""
+        with self._log._changed:
+            for topic, shard in self._positions:
+                if shard in shards - self._held:
+                    self._positions[topic, shard] = self._log._committed.get((topic, shard), 0)
+            self._held = shards
+            self._log._changed.notify_all()
+
     def close(self) -> None:
         """Leave the group."""
         with self._log._changed:
@@ -311,7 +321,7 @@ class MemoryOwner:
 
     def _take(self, max_records: int) -> list[Record]:
         """Commands first, then triggers; each poll begins at another shard, so none starves under ``max_records``."""
-        shards = sorted(self._member.epochs)
+        shards = sorted(self._member.epochs.keys() - self._held)
         records: list[Record] = []
         self._turn += 1
         if shards:
@@ -332,7 +342,7 @@ class MemoryOwner:
         if log._markers:
             for place in last:
                 log._records[place].append(None)
-        for shard in self._member.epochs:
+        for shard in self._member.epochs.keys() - self._held:
             for topic in INPUTS:
                 log._committed[topic, shard] = self._positions[topic, shard]
         log._changed.notify_all()

@@ -32,6 +32,9 @@ class JournalHead(NamedTuple):
     offset: int = 0
     shard_seq: int = 0
     chain: bytes = GENESIS
+    #: The last event's term, and its offset; 0 and -1 where no event has been seen yet.
+    writer: int = 0
+    last: int = -1
 
 
 @dataclass(slots=True)
@@ -53,6 +56,14 @@ class Shard:
     #: The keys under which each aggregate's snapshot lies in the log, and those of what nobody needs any more.
     stored: dict[AggregateKey, tuple[bytes, ...]] = field(default_factory=dict)
     stale: set[bytes] = field(default_factory=set)
+
+    def forget(self) -> None:
+        """Back to nothing, to be folded anew."""
+        self.writer = 0
+        self.aggregates.clear()
+        self.heads = {EVENTS: JournalHead(), POOL_EVENTS: JournalHead()}
+        self.dirty.clear()
+        self.events_since_checkpoint = 0
 
 
 _POOL_COMMANDS = (

@@ -130,7 +130,7 @@ class Work:
                 armed.append(timer)
         self.appends += appends
         self._armed += armed
-        self._heads[shard.number, topic] = JournalHead(head.offset, shard_seq, chain)
+        self._heads[shard.number, topic] = JournalHead(head.offset, shard_seq, chain, shard.writer)
         self._states[key] = decision.state
         self._event_count[shard.number] = self._event_count.get(shard.number, 0) + len(appends)
         self.events += len(appends)
@@ -196,8 +196,8 @@ class Work:
             shard.aggregates[key] = state
             shard.dirty.add(key)
         for (number, topic), head in self._heads.items():
-            offset = last_offsets[topic, number] + 1
-            self._shards[number].heads[topic] = JournalHead(offset, head.shard_seq, head.chain)
+            last = last_offsets[topic, number]
+            self._shards[number].heads[topic] = JournalHead(last + 1, head.shard_seq, head.chain, head.writer, last)
         for number, events in self._event_count.items():
             self._shards[number].events_since_checkpoint += events
         return self._armed

@@ -87,7 +87,10 @@ class KafkaOwner:
         self._next: dict[tuple[str, int], int] = {}
         #: Positions as of our last commit.
         self._sent: dict[tuple[str, int], int] = {}
+        #: Positions as they are committed, whoever did it.
+        self._settled: dict[tuple[str, int], int] = {}
         self._paused: frozenset[int] = frozenset()
+        self._held: frozenset[int] = frozenset()
         self._rewind = False
         self._must_reset = False
         self._must_rejoin = False
@@ -145,6 +148,7 @@ class KafkaOwner:
             self._must_rejoin = True
             raise
         self._sent.update(positions)
+        self._settled.update(positions)
         self._must_reset = False
         length = len(self._prefix)
         return {(name[length:], partition): offset for (name, partition), offset in last.items()}
@@ -166,13 +170,23 @@ class KafkaOwner:
     def pause_triggers(self, shards: frozenset[int]) -> None:
         """Hold back the triggers of these shards."""
         before, self._paused = self._paused, shards
-        owned = self._epochs.keys()
+        owned = self._epochs.keys() - self._held
         if resumed := [self._triggers_of(shard) for shard in (before - shards) & owned]:
             self._consumer.resume(resumed)
         if paused := [self._triggers_of(shard) for shard in (shards - before) & owned]:
             self._consumer.pause(paused)
         if resumed and self._rewind:
             self._assign()
+
+    def hold(self, shards: frozenset[int]) -> None:
+        """Read nothing of these shards, and go back to their committed positions."""
+        if shards == self._held:
+            return
+        for place in self._next:
+            if place[1] in shards - self._held:
+                self._next[place] = self._settled[place]
+        self._held = shards
+        self._assign()
 
     def close(self) -> None:
         """Leave the group.
@@ -197,7 +211,11 @@ class KafkaOwner:
         transaction ends, so that an heir does not begin while a paused owner can still flush records into its journal.
         Sending all others too, of 32 shards, was measured to double the time of a commit.
         """
-        positions = {place: offset for place, offset in self._next.items() if self._sent.get(place) != offset}
+        positions = {
+            place: offset
+            for place, offset in self._next.items()
+            if place[1] not in self._held and self._sent.get(place) != offset
+        }
         commands = self._prefix + COMMANDS
         for shard in written or (next(iter(self._epochs)),):
             positions[commands, shard] = self._next[commands, shard]
@@ -222,6 +240,7 @@ class KafkaOwner:
         self._epochs = {}
         self._next = {}
         self._sent = {}
+        self._settled = {}
         self._retry_at = self._ask_each_at = 0.0
         self._waiting_since = time.monotonic()
         self._consumer.assign([])
@@ -237,6 +256,7 @@ class KafkaOwner:
             self._epochs[shard] = self._last_epoch
             for (topic, partition), offset in starts.items():
                 self._next[self._prefix + topic, partition] = offset
+                self._settled[self._prefix + topic, partition] = offset
         now = time.monotonic()
         self._retry_at = now + _STABLE_RETRY_S
         if each:
@@ -252,11 +272,13 @@ class KafkaOwner:
             )
 
     def _assign(self) -> None:
-        """Read every started shard from our own positions; what librdkafka had queued is dropped and comes again."""
+        """Read every started shard that is not held from our own positions; what librdkafka had queued is dropped and
+        comes again."""
         self._rewind = False
-        self._consumer.assign(partitions_at(self._next))
+        read = {place: offset for place, offset in self._next.items() if place[1] not in self._held}
+        self._consumer.assign(partitions_at(read))
         # Assigning forgets what was paused.
-        if paused := [self._triggers_of(shard) for shard in self._paused & self._epochs.keys()]:
+        if paused := [self._triggers_of(shard) for shard in (self._paused - self._held) & self._epochs.keys()]:
             self._consumer.pause(paused)
 
     def _triggers_of(self, shard: int) -> TopicPartition:
@@ -284,7 +306,7 @@ class KafkaOwner:
         place = place_of(message)
         offset = message.offset()
         expected = self._next.get(place)
-        if expected is None or offset is None or offset < expected:
+        if expected is None or offset is None or offset < expected or place[1] in self._held:
             return
         topic = self._topics[place[0]]
         if topic == TRIGGERS and place[1] in self._paused:
@@ -297,7 +319,7 @@ class KafkaOwner:
         code = error.code()
         if code == KafkaError._PARTITION_EOF:
             place, offset = place_of(message), message.offset()
-            if place in self._next and offset is not None and offset > self._next[place]:
+            if place in self._next and offset is not None and offset > self._next[place] and place[1] not in self._held:
                 self._next[place] = offset
         elif code == KafkaError.FENCED_INSTANCE_ID or error.fatal() or code == KafkaError._FATAL:
             self._fenced = True
@@ -315,7 +337,7 @@ class KafkaOwner:
         That may be us: a lost answer to a join makes the broker count us twice.
         """
         self._assigned = frozenset()
-        self._epochs, self._next, self._sent = {}, {}, {}
+        self._epochs, self._next, self._sent, self._settled = {}, {}, {}, {}
         try:
             self._refuse_if_replaced()
         except LogUnavailable:

@@ -27,6 +27,7 @@ class SqliteOwner:
         self._stored: dict[int, int] = {}
         self._known: dict[int, int] = {}
         self._paused: frozenset[int] = frozenset()
+        self._held: frozenset[int] = frozenset()
         self._must_reset = False
         self._closed = False
         self._turn = 0
@@ -65,7 +66,7 @@ class SqliteOwner:
             moved = {
                 place: position
                 for name, position in self._positions.items()
-                if self._stored.get(place := hub.place(*name)) != position
+                if name[1] not in self._held and self._stored.get(place := hub.place(*name)) != position
             }
             try:
                 last = hub.write(appends, moved, as_owner=True)
@@ -86,6 +87,13 @@ class SqliteOwner:
     def pause_triggers(self, shards: frozenset[int]) -> None:
         """Read no triggers of these shards."""
         self._paused = shards
+
+    def hold(self, shards: frozenset[int]) -> None:
+        """Read nothing of these shards, and go back to their committed positions."""
+        for topic, shard in self._positions:
+            if shard in shards - self._held:
+                self._positions[topic, shard] = self._stored.get(self._hub.place(topic, shard), 0)
+        self._held = shards
 
     def close(self) -> None:
         """Leave the group."""
@@ -133,7 +141,7 @@ class SqliteOwner:
 
     def _take(self, max_records: int) -> list[Record]:
         """Commands first, then triggers; each poll begins at another shard, so none starves under ``max_records``."""
-        shards = sorted(self._known)
+        shards = sorted(self._known.keys() - self._held)
         self._turn = (self._turn + 1) % max(1, len(shards))
         records: list[Record] = []
         for topic in (COMMANDS, TRIGGERS):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 import time
 
-from tidewheel.log.interface import COMMANDS, TRIGGERS, Log
+import pytest
+
+from tidewheel.log.interface import COMMANDS, TRIGGERS, Fenced, Log
 from tidewheel.testing.log_contract.driver import (
     PARTITIONS,
     Driver,
@@ -148,6 +150,50 @@ class Owners(Driver):
         records, _ = poll_records(owner, 1)
         assert [record.partition for record in records] == [3]
         owner.close()
+
+    def test_a_held_shard_is_owned_but_neither_read_nor_moved(self, log: Log) -> None:
+        owner = log.owner("a")
+        poll_until(owner, owns_all)
+        owner.commit(poll_until(owner, owns_all), [])
+        before = log.committed(1)
+        send(log, command("polled", 1), trigger("polled too", 1))
+        poll_records(owner, 2)
+        owner.hold(frozenset({1}))
+        send(log, command("waits", 1), command("free", 2))
+        records, batch = poll_records(owner, 1)
+        records += owner.poll(10, 0.5).records
+        assert texts(records) == ["free"]
+        assert owns_all(batch)
+        owner.commit(batch, [event("on", 2)])
+        assert log.committed(1) == before
+        owner.reset()
+        assert owner.poll(10, 0.5).records == ()
+        owner.commit(poll_until(owner, owns_all), [])
+        assert log.committed(1) == before
+        owner.hold(frozenset())
+        records, batch = poll_records(owner, 3)
+        assert sorted(texts(records)) == ["polled", "polled too", "waits"]
+        owner.commit(batch, [])
+        assert log.committed(1) == {COMMANDS: 2, TRIGGERS: 1}
+        owner.close()
+
+    def test_with_every_shard_held_a_commit_is_still_fenced_and_moves_nothing(self, log: Log) -> None:
+        send(log, command("1"))
+        old = log.owner("a")
+        poll_records(old, 1)
+        old.hold(frozenset(range(PARTITIONS)))
+        batch = poll_until(old, owns_all)
+        assert batch.records == ()
+        old.commit(batch, [])
+        assert not log.committed(0)[COMMANDS]
+        self.expel(log, old, "a")
+        new = log.owner("b")
+        records, _ = poll_records(new, 1)
+        assert texts(records) == ["1"]
+        with pytest.raises(Fenced):
+            old.commit(batch, [])
+        old.close()
+        new.close()
 
     def test_two_owners_share_the_shards(self, log: Log) -> None:
         one, two = log.owner("a"), log.owner("b")
