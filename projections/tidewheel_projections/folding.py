@@ -111,7 +111,7 @@ class Folding:
             elif isinstance(event, e.PoolEvent):
                 if event.pool not in pools:
                     needed.pools.add(event.pool)
-            elif event.dag not in dags:
+            elif isinstance(event, e.DagEvent) and event.dag not in dags:
                 needed.dags.add(event.dag)
         return needed
 
@@ -244,6 +244,9 @@ class Folding:
     def _report_refused(self, event: e.ReportRefused, partition: int, shard_seq: int) -> None:
         """It changed nothing; only ``events`` tells of it."""
 
+    def _journal_repaired(self, event: e.JournalRepaired, partition: int, shard_seq: int) -> None:
+        """It changed no row; only ``events`` tells of it."""
+
     def _pool_changed(self, event: e.AnyPoolEvent, partition: int, shard_seq: int) -> None:
         rows = self.pools.get(event.pool)
         if rows is None:
@@ -265,4 +268,5 @@ _FOLDS: Mapping[type[e.Event], Callable[[Folding, Any, int, int], None]] = {
     **dict.fromkeys(get_args(TaskAndAttemptChange), Folding._task_and_attempt_changed),
     e.ReportRefused: Folding._report_refused,
     **dict.fromkeys(get_args(e.AnyPoolEvent), Folding._pool_changed),
+    e.JournalRepaired: Folding._journal_repaired,
 }

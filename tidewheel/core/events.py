@@ -1,7 +1,7 @@
 """Events: facts on the journal, and nothing else.
 
 Every event of a ``Dag`` carries ``dag`` and lies on the ``events`` topic; every event of a ``Pool`` carries ``pool``
-and lies on ``pool-events``. ``at`` is the decider's clock in milliseconds since the epoch, ``actor`` who caused it.
+and lies on ``pool-events``; ``JournalRepaired`` lies on either. ``at`` is the decider's clock in milliseconds since the epoch, ``actor`` who caused it.
 Where it stands in the journal (``seq, shard_seq, writer, cause, chain``) is added by ``runtime.shard`` when it is
 written and comes back as ``Recorded``. Each event has its schema in ``schemas/events/``; a shipped event's meaning
 never changes.
@@ -310,18 +310,36 @@ class SlotRefused(SlotEvent, frozen=True, kw_only=True):
     reason: str
 
 
+# --- the journal itself --------------------------------------------------------------------------------------------
+
+
+class JournalRepaired(Event, frozen=True, kw_only=True):
+    """A person declared the records from offset ``void_from`` up to ``void_to`` void; it follows the last event proved.
+
+    ``lost``: so many events were given up: of a branch that was not kept, unproven, or missing; ``known_shard_seq`` is
+    the highest number among them. 0: what is void was never part of the history.
+    """
+
+    void_from: int
+    void_to: int
+    records: int
+    lost: int = 0
+    known_shard_seq: int = 0
+    reason: str = ""
+
+
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     """An event with its place in the journal."""
 
     event: AnyEvent
-    #: Number of this event in its aggregate, from 1, without gap.
+    #: Number of this event in its aggregate, from 1, without gap; 0 where it has none.
     seq: int
     #: Number of this event in its journal partition, from 1, without gap.
     shard_seq: int
     #: The owner's term: grows by at least one with each change of owner.
     writer: int
     #: The input it answers: ``topic/partition/offset``, ``timer``, or ``allocation`` of slots to whom the batch left
-    #: waiting.
+    #: waiting; ``repair`` of the journal.
     cause: str
     #: 8 bytes over the previous event's chain and this event's bytes.
     chain: bytes
@@ -364,4 +382,4 @@ AnyPoolEvent = (
     | SlotReleased
     | SlotRefused
 )
-AnyEvent = AnyDagEvent | AnyPoolEvent
+AnyEvent = AnyDagEvent | AnyPoolEvent | JournalRepaired

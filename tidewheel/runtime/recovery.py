@@ -2,32 +2,30 @@
 
 One path serves a first start, a takeover, a shard that comes back, an aborted commit and one whose outcome is in
 doubt: read what the journal says beyond what is folded, and fold it. Each event must follow the one before by number
-and by chain; the first that does not stops the shard there.
+and by chain; the first that does not stops the shard there, and that shard only, unless a repair is on record.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
+from tidewheel.core.events import DagEvent, JournalRepaired
 from tidewheel.core.fold import fold
 from tidewheel.core.snapshot import empty
-from tidewheel.log.interface import JOURNALS, SNAPSHOTS, Log, LogUnavailable, Record
+from tidewheel.log.interface import JOURNALS, SNAPSHOTS, Log, Record
+from tidewheel.runtime.journal import JournalBroken, JournalFault, broken, follow, prove
+from tidewheel.runtime.repairs import Repair, read_to_end, repairs_of
 from tidewheel.runtime.shard import KIND_OF, AggregateKey, JournalHead, Shard
 from tidewheel.runtime.snapshots import restore
-from tidewheel.wire.codec import DecodeError, chain_matches, decode_event
+
+__all__ = ["JournalBroken", "bring_each_up_to_date", "bring_up_to_date"]
 
 log = structlog.get_logger()
 
-#: Without a single record for so long, the log is called unavailable. Longer than a dead owner's transaction can stay
-#: open.
-NO_PROGRESS_S = 60.0
-
-
-class JournalBroken(Exception):
-    """The journal does not prove itself at this place: an event is missing, doubled, altered or not ours."""
+#: By topic and partition: the repairs known there.
+Repairs = dict[tuple[str, int], tuple[Repair, ...]]
 
 
 def bring_up_to_date(shards: Sequence[Shard], source: Log, clock: Callable[[], int], *, snapshots: bool = True) -> int:
@@ -36,75 +34,133 @@ def bring_up_to_date(shards: Sequence[Shard], source: Log, clock: Callable[[], i
     Without ``snapshots`` a shard that is empty is folded from the journals' beginning. Raises ``JournalBroken``, or
     ``LogUnavailable`` if the log stops answering.
     """
+    folded, faults = bring_each_up_to_date(shards, source, clock, snapshots=snapshots)
+    for fault in faults.values():
+        raise JournalBroken(fault)
+    return folded
+
+
+def bring_each_up_to_date(
+    shards: Sequence[Shard], source: Log, clock: Callable[[], int], *, snapshots: bool = True
+) -> tuple[int, dict[int, JournalFault]]:
+    """The same; gives the fault of each shard whose journal does not prove itself, which is then empty again."""
     begun = clock()
-    fresh = [shard for shard in shards if snapshots and all(head.shard_seq == 0 for head in shard.heads.values())]
-    found: dict[int, list[Record]] = {}
-    for record in _read_to_end(source, {(SNAPSHOTS, shard.number): 0 for shard in fresh}):
-        found.setdefault(record.partition, []).append(record)
-    for shard in fresh:
-        restore(shard, found.pop(shard.number, []))
+    fresh = [shard for shard in shards if all(head.shard_seq == 0 for head in shard.heads.values())]
+    if snapshots:
+        _restore(fresh, source)
     by_number = {shard.number: shard for shard in shards}
-    folded = 0
-    starts = {(topic, shard.number): shard.heads[topic].offset for shard in shards for topic in JOURNALS}
-    for record in _read_to_end(source, starts):
-        _follow(by_number[record.partition], record)
-        folded += 1
+    folded, faults = _fold_on(by_number, source, {})
+    for number in list(faults):
+        more, fault = _fold_repaired(by_number[number], source, faults[number])
+        folded += more
+        if fault is None:
+            del faults[number]
+        else:
+            faults[number] = fault
+            by_number[number].forget()
     if folded:
         log.info("shards are up to date", shards=sorted(by_number), events=folded, took_ms=clock() - begun)
-    return folded
+    return folded, faults
+
+
+def _restore(shards: Sequence[Shard], source: Log) -> None:
+    found: dict[int, list[Record]] = {}
+    for record in read_to_end(source, {(SNAPSHOTS, shard.number): 0 for shard in shards}):
+        found.setdefault(record.partition, []).append(record)
+    for shard in shards:
+        restore(shard, found.pop(shard.number, []))
+
+
+def _fold_repaired(shard: Shard, source: Log, fault: JournalFault) -> tuple[int, JournalFault | None]:
+    """Look for repairs that answer ``fault``, and fold the shard anew knowing them; each may show the next fault."""
+    known: Repairs = {}
+    folded = 0
+    while True:
+        place = (fault.topic, fault.partition)
+        # A repair lies behind the fault it answers; but a journal that was cut may have grown since.
+        start = 0 if fault.kind == "cut" else min(fault.offset, source.end_offset(*place))
+        found = repairs_of(source, *place, start)
+        if not found or found == known.get(place):
+            return folded, fault
+        known[place] = found
+        shard.forget()
+        _restore([shard], source)
+        if not _is_sound(shard, known, fault):
+            shard.forget()
+        more, faults = _fold_on({shard.number: shard}, source, known)
+        folded += more
+        if not faults:
+            log.info("a repaired journal proves itself", shard=shard.number, repairs=sum(map(len, known.values())))
+            return folded, None
+        fault = faults[shard.number]
+
+
+def _is_sound(shard: Shard, known: Repairs, fault: JournalFault) -> bool:
+    """Whether the snapshots still hold: none of them can cover what was given up, and they are not the fault."""
+    for (topic, _), repairs in known.items():
+        covered = shard.heads[topic].offset
+        at_fault = fault.topic == topic and fault.offset <= covered
+        if at_fault or any(repair.event.lost or repair.event.void_from < covered for repair in repairs):
+            return False
+    return True
+
+
+def _fold_on(
+    shards: Mapping[int, Shard], source: Log, repairs: Repairs
+) -> tuple[int, dict[int, JournalFault]]:
+    """Fold from the shards' heads to the ends of now; gives the number of events and each shard's first fault."""
+    faults: dict[int, JournalFault] = {}
+    folded = 0
+    starts = {(topic, number): shard.heads[topic].offset for number, shard in shards.items() for topic in JOURNALS}
+    ends = source.end_offsets(starts) if starts else {}
+    for (topic, number), start in starts.items():
+        if start > ends[topic, number]:
+            detail = f"the journal ends at offset {ends[topic, number]}, and events up to {start} are known"
+            faults.setdefault(number, _fault_of_cut(shards[number].heads[topic], topic, number, ends, detail))
+    for record in read_to_end(source, {place: start for place, start in starts.items() if place[1] not in faults}):
+        if record.partition in faults:
+            continue
+        shard = shards[record.partition]
+        if any(repair.voids(record.offset) for repair in repairs.get((record.topic, record.partition), ())):
+            shard.heads[record.topic] = shard.heads[record.topic]._replace(offset=record.offset + 1)
+            continue
+        try:
+            _follow(shard, record)
+        except JournalBroken as error:
+            faults[record.partition] = error.fault
+        folded += 1
+    return folded, faults
+
+
+def _fault_of_cut(
+    head: JournalHead, topic: str, number: int, ends: Mapping[tuple[str, int], int], detail: str
+) -> JournalFault:
+    return broken(head, topic, number, ends[topic, number], "cut", detail).fault
 
 
 def _follow(shard: Shard, record: Record) -> None:
     """Fold one journal record, which must be the one that comes next."""
-    place = f"{record.topic}/{record.partition}/{record.offset}"
     head = shard.heads[record.topic]
-    if record.value is None:
-        raise JournalBroken(f"{place}: a record without value lies in the journal")
-    try:
-        recorded = decode_event(record.value)
-    except DecodeError as error:
-        raise JournalBroken(f"{place}: {error}") from error
-    if recorded.shard_seq != head.shard_seq + 1:
-        raise JournalBroken(f"{place}: expected event {head.shard_seq + 1} of this shard, found {recorded.shard_seq}")
-    if not chain_matches(head.chain, record.value):
-        raise JournalBroken(f"{place}: event {recorded.shard_seq} does not follow the one before it: its chain differs")
-    kind = KIND_OF[record.topic]
+    recorded = prove(head, record)
     event = recorded.event
-    key = AggregateKey(kind, event.dag if kind == "dag" else event.pool)  # type: ignore[union-attr]
-    state = shard.aggregates.get(key) or empty(*key)
-    if recorded.seq > state.seq:
-        if recorded.seq != state.seq + 1:
-            raise JournalBroken(f"{place}: expected event {state.seq + 1} of {kind} '{key.name}', found {recorded.seq}")
-        try:
-            shard.aggregates[key] = fold(state, event)
-        except (AssertionError, KeyError, ValueError) as error:
-            raise JournalBroken(f"{place}: {type(event).__name__} can not follow: {error!r}") from error
-        shard.dirty.add(key)
-        shard.events_since_checkpoint += 1
-    shard.heads[record.topic] = JournalHead(record.offset + 1, recorded.shard_seq, recorded.chain)
+    if not isinstance(event, JournalRepaired):
+        place = (record.topic, record.partition, record.offset)
+        kind = KIND_OF[record.topic]
+        if isinstance(event, DagEvent) != (kind == "dag"):
+            detail = f"a {type(event).__name__} does not belong into {record.topic}"
+            raise broken(head, *place, "not_an_event", detail, found=recorded)
+        key = AggregateKey(kind, event.dag if isinstance(event, DagEvent) else event.pool)
+        state = shard.aggregates.get(key) or empty(*key)
+        if recorded.seq > state.seq:
+            if recorded.seq != state.seq + 1:
+                detail = f"expected event {state.seq + 1} of {kind} '{key.name}', found {recorded.seq}"
+                raise broken(head, *place, "does_not_follow", detail, found=recorded)
+            try:
+                shard.aggregates[key] = fold(state, event)
+            except (AssertionError, KeyError, ValueError) as error:
+                detail = f"{type(event).__name__} can not follow: {error!r}"
+                raise broken(head, *place, "does_not_follow", detail, found=recorded) from error
+            shard.dirty.add(key)
+            shard.events_since_checkpoint += 1
+    shard.heads[record.topic] = follow(head, record, recorded)
     shard.writer = max(shard.writer, recorded.writer)
-
-
-def _read_to_end(source: Log, starts: Mapping[tuple[str, int], int]) -> Iterator[Record]:
-    """Committed records up to the ends of now, a dead owner's open transaction waited for."""
-    if not starts:
-        return
-    ends = source.end_offsets(starts)
-    ahead = {place: start for place, start in starts.items() if start < ends[place]}
-    if not ahead:
-        return
-    reader = source.reader(ahead)
-    try:
-        deadline = time.monotonic() + NO_PROGRESS_S
-        while any(position < ends[place] for place, position in reader.positions().items()):
-            records = reader.read(5_000, 0.05)
-            if records:
-                deadline = time.monotonic() + NO_PROGRESS_S
-            elif time.monotonic() > deadline:
-                behind = sorted(place for place, position in reader.positions().items() if position < ends[place])
-                topic, partition = behind[0]
-                where = f"{topic}/{partition} and {len(behind) - 1} more" if len(behind) > 1 else f"{topic}/{partition}"
-                raise LogUnavailable(f"{where}: nothing to read for {NO_PROGRESS_S:.0f} s before the end")
-            yield from records
-    finally:
-        reader.close()

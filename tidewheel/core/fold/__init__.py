@@ -15,6 +15,7 @@ from tidewheel.core.fold.dag import (
     fold_dag_unpaused,
     fold_slots_skipped,
 )
+from tidewheel.core.fold.journal import fold_journal_repaired
 from tidewheel.core.fold.pool import (
     fold_pool_configured,
     fold_slot_granted,
@@ -78,6 +79,7 @@ FOLDS: Mapping[type[e.Event], Callable[[Any, Any], Any]] = {
     e.SlotGranted: fold_slot_granted,
     e.SlotReleased: fold_slot_released,
     e.SlotRefused: fold_slot_refused,
+    e.JournalRepaired: fold_journal_repaired,
 }
 
 
