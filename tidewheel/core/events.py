@@ -1,10 +1,10 @@
 """Events: facts on the journal, and nothing else.
 
 Every event of a ``Dag`` carries ``dag`` and lies on the ``events`` topic; every event of a ``Pool`` carries ``pool``
-and lies on ``pool-events``; ``JournalRepaired`` lies on either. ``at`` is the decider's clock in milliseconds since the epoch, ``actor`` who caused it.
-Where it stands in the journal (``seq, shard_seq, writer, cause, chain``) is added by ``runtime.shard`` when it is
-written and comes back as ``Recorded``. Each event has its schema in ``schemas/events/``; a shipped event's meaning
-never changes.
+and lies on ``pool-events``; ``JournalRepaired`` lies on either. ``at`` is the decider's clock in milliseconds since the
+epoch, ``actor`` who caused it. Where it stands in the journal (``seq, shard_seq, writer, cause, chain``) is added by
+``runtime.shard`` when it is written and comes back as ``Recorded``. Each event has its schema in ``schemas/events/``; a
+shipped event's meaning never changes.
 """
 
 from __future__ import annotations

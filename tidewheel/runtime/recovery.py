@@ -17,7 +17,7 @@ from tidewheel.core.snapshot import empty
 from tidewheel.log.interface import JOURNALS, SNAPSHOTS, Log, Record
 from tidewheel.runtime.journal import JournalBroken, JournalFault, broken, follow, prove
 from tidewheel.runtime.repairs import Repair, read_to_end, repairs_of
-from tidewheel.runtime.shard import KIND_OF, AggregateKey, JournalHead, Shard
+from tidewheel.runtime.shard import CHECKPOINT_SOON, KIND_OF, AggregateKey, JournalHead, Shard
 from tidewheel.runtime.snapshots import restore
 
 __all__ = ["JournalBroken", "bring_each_up_to_date", "bring_up_to_date"]
@@ -59,7 +59,12 @@ def bring_each_up_to_date(
             faults[number] = fault
             by_number[number].forget()
     if folded:
-        log.info("shards are up to date", shards=sorted(by_number), events=folded, took_ms=clock() - begun)
+        log.info(
+            "shards are up to date",
+            shards=sorted(by_number.keys() - faults.keys()),
+            events=folded,
+            took_ms=clock() - begun,
+        )
     return folded, faults
 
 
@@ -90,6 +95,8 @@ def _fold_repaired(shard: Shard, source: Log, fault: JournalFault) -> tuple[int,
         more, faults = _fold_on({shard.number: shard}, source, known)
         folded += more
         if not faults:
+            # Until there is one behind the repair, each start reads the journal from further back.
+            shard.events_since_checkpoint = CHECKPOINT_SOON
             log.info("a repaired journal proves itself", shard=shard.number, repairs=sum(map(len, known.values())))
             return folded, None
         fault = faults[shard.number]
@@ -105,9 +112,7 @@ def _is_sound(shard: Shard, known: Repairs, fault: JournalFault) -> bool:
     return True
 
 
-def _fold_on(
-    shards: Mapping[int, Shard], source: Log, repairs: Repairs
-) -> tuple[int, dict[int, JournalFault]]:
+def _fold_on(shards: Mapping[int, Shard], source: Log, repairs: Repairs) -> tuple[int, dict[int, JournalFault]]:
     """Fold from the shards' heads to the ends of now; gives the number of events and each shard's first fault."""
     faults: dict[int, JournalFault] = {}
     folded = 0

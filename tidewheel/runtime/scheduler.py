@@ -33,7 +33,8 @@ from tidewheel.log.interface import (
 )
 from tidewheel.runtime.checkpoints import Round
 from tidewheel.runtime.intake import take_in
-from tidewheel.runtime.recovery import bring_up_to_date
+from tidewheel.runtime.quarantine import Quarantine, StoppedShard
+from tidewheel.runtime.recovery import bring_each_up_to_date
 from tidewheel.runtime.shard import Shard
 from tidewheel.runtime.timers import Timers
 from tidewheel.runtime.work import Work, mail_append
@@ -69,6 +70,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     events: int
     inputs: int
     aborts: int
+    #: Shards that are owned and stand still, because their journal does not prove itself.
+    stopped: tuple[StoppedShard, ...]
     #: How long the last commit took, and when it was (ms since the epoch; 0: none yet).
     commit_ms: float
     committed_at: int
@@ -101,6 +104,7 @@ class Scheduler:
         self._owned: dict[int, Shard] = {}
         #: Shards that went a while ago, and when, so that one that comes back is folded on from where it was left.
         self._lost: dict[int, tuple[int, Shard]] = {}
+        self._quarantine = Quarantine(source, self._owner, self._producer, instance)
         #: The checkpoint that is being written.
         self._round: Round | None = None
         self._timers = Timers(self._rules, source.partitions)
@@ -123,12 +127,13 @@ class Scheduler:
             events=self._events,
             inputs=self._inputs,
             aborts=self._aborts,
+            stopped=self._quarantine.stopped,
             commit_ms=self._commit_ms,
             committed_at=self._committed_at,
         )
 
     def run(self, stop: threading.Event) -> None:
-        """Run until ``stop`` is set. Raises ``JournalBroken``; a log that is away is waited for."""
+        """Run until ``stop`` is set. A log that is away is waited for."""
         pause = _RETRY_S[0]
         try:
             while not stop.is_set():
@@ -169,14 +174,15 @@ class Scheduler:
         now = self._clock()
         self._forgive_absence(now)
         work = Work(self._owned, self._log.partitions, self._rules, now)
-        for record in batch.records:
+        inputs = [record for record in batch.records if record.partition in self._owned]
+        for record in inputs:
             take_in(work, record, self._log.partitions)
         timers = self._timers.pop_due(self._owned, now, self._most)
         for timer in timers:
             work.handle(timer, "timer")
         work.settle()
-        worth_it = bool(batch.records or work.appends)
-        if worth_it and not self._commit(batch, work):
+        worth_it = bool(inputs or work.appends)
+        if worth_it and not self._commit(batch, work, len(inputs)):
             return False  # every shard is brought up to date anew, its timers with it
         self._timers.keep(timers, self._owned, now)
         self._send(work.mail)
@@ -201,7 +207,7 @@ class Scheduler:
             return timeout_s
         return min(timeout_s, max(0.0, (due - self._clock()) / 1000))
 
-    def _commit(self, batch: Batch, work: Work) -> bool:
+    def _commit(self, batch: Batch, work: Work, inputs: int) -> bool:
         begun = time.perf_counter()
         try:
             last_offsets = self._owner.commit(batch, work.appends)
@@ -216,7 +222,7 @@ class Scheduler:
         self._committed_at = self._clock()
         self._batches += 1
         self._events += work.events
-        self._inputs += len(batch.records)
+        self._inputs += inputs
         for due, timer in work.adopt(last_offsets):
             self._timers.arm(due, timer)
         return True
@@ -227,9 +233,14 @@ class Scheduler:
         for number in [number for number in self._owned if number not in batch.shards]:
             log.info("shard went to another scheduler", shard=number)
             self._lost[number] = (now, self._owned.pop(number))
+        self._quarantine.keep(batch.shards)
+        due = self._quarantine.due(now)
         came = []
         for number, epoch in sorted(batch.shards.items()):
-            if number not in self._owned:
+            if number in self._quarantine:
+                if number in due:
+                    came.append(Shard(number))
+            elif number not in self._owned:
                 came.append(self._lost[number][1] if number in self._lost else Shard(number))
             elif self._owned[number].epoch != epoch:
                 came.append(self._owned[number])
@@ -237,9 +248,14 @@ class Scheduler:
             for shard in came:
                 self._owned.pop(shard.number, None)
                 self._lost[shard.number] = (now, shard)
-            bring_up_to_date(came, self._log, self._clock)
+            _, faults = bring_each_up_to_date(came, self._log, self._clock)
             for shard in came:
                 del self._lost[shard.number]
+                if fault := faults.get(shard.number):
+                    self._quarantine.stop(shard.number, fault, self._clock())
+                    continue
+                if shard.number in self._quarantine:
+                    self._quarantine.resume(shard.number, self._clock())
                 self._take(shard, batch.shards[shard.number])
         for number in [number for number, (went, _) in self._lost.items() if now - went > KEEP_LOST_MS]:
             del self._lost[number]

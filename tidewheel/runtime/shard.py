@@ -19,6 +19,10 @@ JOURNAL_OF: dict[Kind, str] = {"dag": EVENTS, "pool": POOL_EVENTS}
 KIND_OF: dict[str, Kind] = {EVENTS: "dag", POOL_EVENTS: "pool"}
 
 
+#: For ``events_since_checkpoint``: more than any shard has before its next checkpoint.
+CHECKPOINT_SOON = 1 << 62
+
+
 class AggregateKey(NamedTuple):
     """Which aggregate."""
 
@@ -64,6 +68,8 @@ class Shard:
         self.heads = {EVENTS: JournalHead(), POOL_EVENTS: JournalHead()}
         self.dirty.clear()
         self.events_since_checkpoint = 0
+        self.stale.update(key for keys in self.stored.values() for key in keys)
+        self.stored.clear()
 
 
 _POOL_COMMANDS = (

@@ -43,7 +43,7 @@ class Pulse:
 def run_scheduler(settings: Settings, stop: threading.Event, *, fallback_name: str) -> None:
     """Own shards of ``settings.log`` until ``stop``.
 
-    Raises ``LogMisconfigured``, ``NameTaken`` and ``JournalBroken``; a log that is away is waited for.
+    Raises ``LogMisconfigured`` and ``NameTaken``; a log that is away is waited for.
     """
     with hold_name("scheduler", settings.log, settings.instance, fallback_name) as name:
         log = open_when_there(settings.log, stop, begin_again)
@@ -56,7 +56,7 @@ def run_scheduler(settings: Settings, stop: threading.Event, *, fallback_name: s
 
 
 def own_shards(log: Log, name: str, stop: threading.Event, *, lease_ms: int | None = None) -> None:
-    """The same over an open log, with no name held; ``lease_ms`` instead of the usual. Raises ``JournalBroken``."""
+    """The same over an open log, with no name held; ``lease_ms`` instead of the usual."""
     pulse = Pulse()
     threading.Thread(target=_watch, args=(pulse, stop), name="watchdog", daemon=True).start()
 
