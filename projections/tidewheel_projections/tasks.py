@@ -26,15 +26,15 @@ class Task(msgspec.Struct):
     attempt: int
     pool: str
     pool_slots: int
-    worker: str
-    queued_at: int | None
-    leased_at: int | None
-    started_at: int | None
-    ended_at: int | None
-    retry_at: int | None
-    reason: str
-    output: str | None
-    shard_seq: int
+    worker: str = ""
+    queued_at: int | None = None
+    leased_at: int | None = None
+    started_at: int | None = None
+    ended_at: int | None = None
+    retry_at: int | None = None
+    reason: str = ""
+    output: str | None = None
+    shard_seq: int = 0
 
 
 class Attempt(msgspec.Struct):
@@ -46,20 +46,20 @@ class Attempt(msgspec.Struct):
     attempt: int
     state: str
     pool: str
-    worker: str
-    queued_at: int | None
-    leased_at: int | None
-    started_at: int | None
-    ended_at: int | None
-    expires_at: int | None
-    heartbeat_at: int | None
-    cancel_requested_at: int | None
-    progress: str | None
-    kind: str
-    message: str
-    exit_code: int | None
-    retry_at: int | None
-    shard_seq: int
+    worker: str = ""
+    queued_at: int | None = None
+    leased_at: int | None = None
+    started_at: int | None = None
+    ended_at: int | None = None
+    expires_at: int | None = None
+    heartbeat_at: int | None = None
+    cancel_requested_at: int | None = None
+    progress: str | None = None
+    kind: str = ""
+    message: str = ""
+    exit_code: int | None = None
+    retry_at: int | None = None
+    shard_seq: int = 0
 
 
 TaskAndAttemptChange: TypeAlias = (
@@ -90,14 +90,6 @@ def scheduled_task(dag: str, run_id: str, outline: TaskOutline, ordinal: int, sh
         attempt=0,
         pool=outline.pool,
         pool_slots=outline.pool_slots,
-        worker="",
-        queued_at=None,
-        leased_at=None,
-        started_at=None,
-        ended_at=None,
-        retry_at=None,
-        reason="",
-        output=None,
         shard_seq=shard_seq,
     )
 
@@ -111,19 +103,7 @@ def queued_attempt(event: e.TaskQueued, shard_seq: int) -> Attempt:
         attempt=event.attempt,
         state="queued",
         pool=event.pool,
-        worker="",
         queued_at=event.at,
-        leased_at=None,
-        started_at=None,
-        ended_at=None,
-        expires_at=None,
-        heartbeat_at=None,
-        cancel_requested_at=None,
-        progress=None,
-        kind="",
-        message="",
-        exit_code=None,
-        retry_at=None,
         shard_seq=shard_seq,
     )
 

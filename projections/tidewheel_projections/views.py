@@ -56,15 +56,9 @@ class VersionRow(msgspec.Struct, frozen=True):
     shard_seq: int
 
 
-class VersionDetail(msgspec.Struct, frozen=True):
+class VersionDetail(VersionRow, frozen=True):
     """A version with its definition (canonical JSON, parsed) and the YAML it came from."""
 
-    dag: str
-    version: str
-    deployed_at: str
-    actor: str
-    current: bool
-    shard_seq: int
     definition: Any
     source: str
 
@@ -89,24 +83,9 @@ class RunRow(msgspec.Struct, frozen=True):
     shard_seq: int
 
 
-class RunDetail(msgspec.Struct, frozen=True):
+class RunDetail(RunRow, frozen=True):
     """A run with its interval and inputs."""
 
-    dag: str
-    run_id: str
-    version: str
-    kind: str
-    state: str
-    logical_date: str | None
-    created_at: str
-    started_at: str | None
-    ended_at: str | None
-    cancel_requested_at: str | None
-    reason: str
-    actor: str
-    tasks: int
-    counts: dict[str, int]
-    shard_seq: int
     interval_start: str | None
     interval_end: str | None
     inputs: Any
@@ -133,25 +112,9 @@ class TaskRow(msgspec.Struct, frozen=True):
     shard_seq: int
 
 
-class TaskDetail(msgspec.Struct, frozen=True):
+class TaskDetail(TaskRow, frozen=True):
     """A task of a run with its output."""
 
-    dag: str
-    run_id: str
-    task: str
-    ordinal: int
-    state: str
-    attempt: int
-    pool: str
-    pool_slots: int
-    worker: str
-    queued_at: str | None
-    leased_at: str | None
-    started_at: str | None
-    ended_at: str | None
-    retry_at: str | None
-    reason: str
-    shard_seq: int
     output: Any
 
 

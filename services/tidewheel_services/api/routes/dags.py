@@ -9,11 +9,11 @@ from pydantic import Field
 from starlette.responses import Response
 
 from tidewheel.core.commands import PauseDag, RemoveDag, UnpauseDag
-from tidewheel.core.mail import Reply
 from tidewheel_projections import reads, views
 from tidewheel_services.api import shapes
 from tidewheel_services.api.body import Body, body_of, documented
 from tidewheel_services.api.names import After, DagName, Limit, VersionName
+from tidewheel_services.api.routes.changes import change
 from tidewheel_services.api.routes.routers import reader, writer
 from tidewheel_services.api.services import Actor, Api, answer
 from tidewheel_services.api.unknown import known_dag, missing
@@ -119,11 +119,6 @@ def list_dag_events(
     return answer(shapes.EventPage(items=items, next=items[-1].shard_seq if len(items) == limit else None))
 
 
-def _changed(name: str, reply: Reply) -> Response:
-    content = shapes.Changed(name=name, changed=reply.created, message=reply.message, position=reply.position)
-    return answer(content, position=reply.position)
-
-
 @write.post(
     "/dags/{dag}/pause",
     summary="Pause a DAG",
@@ -134,8 +129,7 @@ async def pause_dag(
     dag: DagName, api: Api, actor: Actor, body: Annotated[ReasonBody, Depends(body_of(ReasonBody))]
 ) -> Response:
     """No new scheduled runs, and requested runs wait, until it is unpaused. Runs that have begun go on."""
-    command = PauseDag(dag=dag, actor=actor, reason=body.reason)
-    return _changed(dag, await api.ask(command, "Asking again is safe."))
+    return await change(api, dag, PauseDag(dag=dag, actor=actor, reason=body.reason))
 
 
 @write.post(
@@ -148,8 +142,7 @@ async def unpause_dag(
     dag: DagName, api: Api, actor: Actor, body: Annotated[ReasonBody, Depends(body_of(ReasonBody))]
 ) -> Response:
     """Go on; the catch-up policy says what becomes of the slots that passed."""
-    command = UnpauseDag(dag=dag, actor=actor, reason=body.reason)
-    return _changed(dag, await api.ask(command, "Asking again is safe."))
+    return await change(api, dag, UnpauseDag(dag=dag, actor=actor, reason=body.reason))
 
 
 @write.delete(
@@ -164,4 +157,4 @@ async def remove_dag(
     reason: Annotated[str, Query(max_length=1000, description="Why, for the record.")] = "",
 ) -> Response:
     """No new runs; those that have begun finish, and the history stays. Deploying it again brings it back."""
-    return _changed(dag, await api.ask(RemoveDag(dag=dag, actor=actor, reason=reason), "Asking again is safe."))
+    return await change(api, dag, RemoveDag(dag=dag, actor=actor, reason=reason))

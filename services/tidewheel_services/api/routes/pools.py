@@ -13,6 +13,7 @@ from tidewheel_projections import reads, views
 from tidewheel_services.api import shapes
 from tidewheel_services.api.body import Body, body_of, documented
 from tidewheel_services.api.names import After, Limit, NewPoolName, PoolName
+from tidewheel_services.api.routes.changes import change
 from tidewheel_services.api.routes.routers import reader, writer
 from tidewheel_services.api.services import Actor, Api, answer
 from tidewheel_services.api.unknown import known_pool
@@ -103,6 +104,4 @@ async def configure_pool(
 ) -> Response:
     """Set a pool's limit, making the pool if there is none. Attempts that hold slots keep them, limit or not."""
     command = ConfigurePool(pool=pool, actor=actor, slots=body.slots, description=body.description)
-    reply = await api.ask(command, "Asking again is safe.")
-    content = shapes.Changed(name=pool, changed=reply.created, message=reply.message, position=reply.position)
-    return answer(content, position=reply.position)
+    return await change(api, pool, command)
