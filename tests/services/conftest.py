@@ -22,6 +22,7 @@ from tidewheel.log.interface import Log
 from tidewheel.log.memory import MemoryLog
 from tidewheel.runtime.scheduler import Scheduler
 from tidewheel_projections.projector import Projector
+from tidewheel_projections.schema import migrate
 from tidewheel_services.api.app import create_app
 from tidewheel_services.api.main import listen, serve_app
 from tidewheel_services.embedded_postgres import EmbeddedPostgres
@@ -100,7 +101,9 @@ def engine() -> Iterator[Log]:
 
 @pytest.fixture(scope="module")
 def projected(engine: Log, database: str) -> Iterator[str]:
-    """The dsn of the read model that follows ``engine``."""
+    """The dsn of the read model that follows ``engine``; it can be read from the first moment."""
+    with psycopg.connect(database) as connection:
+        migrate(connection)
     with running_threads() as threads:
         threads.run(Projector(engine, database).run, "projector")
         yield database

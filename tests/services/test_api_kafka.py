@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from uuid import uuid4
 
 import httpx
+import psycopg
 import pytest
 
 from tidewheel.definition.expressions import CelEvaluator
@@ -15,6 +16,7 @@ from tidewheel.log.interface import Log
 from tidewheel.log.opening import open_log
 from tidewheel.runtime.scheduler import Scheduler
 from tidewheel_projections.projector import Projector
+from tidewheel_projections.schema import migrate
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
 
@@ -30,6 +32,8 @@ def kafka(kafka_address: str) -> Iterator[Log]:
 
 
 def test_writes_reads_and_lag(kafka: Log, database: str, start_api, run_threads, eventually) -> None:
+    with psycopg.connect(database) as connection:
+        migrate(connection)
     with run_threads() as threads:
         threads.run(Scheduler(kafka, "scheduler", CelEvaluator()).run, "scheduler")
         threads.run(Projector(kafka, database).run, "projector")
