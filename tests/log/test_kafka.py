@@ -8,8 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Producer
 
 from tidewheel.log.interface import Append, Log, Owner
 from tidewheel.log.kafka import KafkaLog
@@ -45,9 +44,3 @@ class TestKafkaLog(LogContract):
         producer.produce(self.prefix + record.topic, record.value, record.key, record.partition)
         producer.flush(20)
         return lambda: producer.abort_transaction(20)
-
-    def trim(self, log: Log, topic: str, partition: int, before: int) -> None:
-        admin = AdminClient({"bootstrap.servers": self.address})
-        at = TopicPartition(self.prefix + topic, partition, before)
-        for future in admin.delete_records([at]).values():
-            future.result()

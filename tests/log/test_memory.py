@@ -19,10 +19,6 @@ class TestMemoryLog(LogContract, cannot={HOLD_OPEN}):
         assert isinstance(log, MemoryLog)
         log.expel(instance)
 
-    def trim(self, log: Log, topic: str, partition: int, before: int) -> None:
-        assert isinstance(log, MemoryLog)
-        log.trim(topic, partition, before)
-
 
 def _values(log: MemoryLog) -> list[bytes | None]:
     return [record.value for record in log.reader({(EVENTS, 0): 0}).read(100, 0)]

@@ -34,10 +34,6 @@ class TestSqliteLog(LogContract, cannot={HOLD_OPEN}):
         assert isinstance(log, SqliteLog)
         log.expel(instance)
 
-    def trim(self, log: Log, topic: str, partition: int, before: int) -> None:
-        assert isinstance(log, SqliteLog)
-        log.trim(topic, partition, before)
-
 
 def _made(path: Path) -> SqliteLog:
     log = SqliteLog(path, PARTITIONS)

@@ -30,6 +30,10 @@ class Group:
         self._holders: dict[int, Member] = {}
         self._last_epoch = 0
 
+    def members(self) -> list[str]:
+        """The members' names."""
+        return sorted(self._members)
+
     def join(self, member: Member) -> None:
         """Take a place; a member of the same name loses its own for good and its shards pass over at once."""
         older = self._members.get(member.instance)

@@ -204,8 +204,26 @@ class Log(Protocol):
     def start_offset(self, topic: str, partition: int) -> int:
         """The offset of the oldest record kept."""
 
+    def start_offsets(self, places: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
+        """``start_offset`` of many (topic, partition) pairs, asked for at once."""
+
+    def offsets_at(self, places: Collection[tuple[str, int]], timestamp: int) -> Mapping[tuple[str, int], int]:
+        """Of each place the offset of its first record written at ``timestamp`` (ms since the epoch) or later.
+
+        The end, if there is none.
+        """
+
+    def trim(self, topic: str, partition: int, before: int) -> None:
+        """Forget the records below this offset, for good; the newest record may be kept all the same."""
+
     def committed(self, partition: int) -> Mapping[str, int | None]:
         """Per input topic, the owners' committed position on this shard (None: never committed); for lag and checks."""
+
+    def owners(self) -> Sequence[str]:
+        """Who is in the group of owners now: instances by name, or as well as the log knows them.
+
+        A member that died counts until its session is over.
+        """
 
     def close(self) -> None:
         """Let go of everything opened through this log that its user has not closed."""

@@ -94,6 +94,34 @@ class MemoryLog:
         with self._changed:
             return self._starts.get((topic, partition), 0)
 
+    def start_offsets(self, places: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
+        """The same of many."""
+        return {place: self.start_offset(*place) for place in places}
+
+    def offsets_at(self, places: Collection[tuple[str, int]], timestamp: int) -> Mapping[tuple[str, int], int]:
+        """The first records of this time or later."""
+        with self._changed:
+            return {
+                place: next(
+                    (record.offset for record in self._records[place] if record and record.timestamp >= timestamp),
+                    len(self._records[place]),
+                )
+                for place in places
+            }
+
+    def trim(self, topic: str, partition: int, before: int) -> None:
+        """Forget the records below this offset, as retention does."""
+        with self._changed:
+            kept = self._records[topic, partition]
+            before = min(before, len(kept))
+            kept[:before] = [None] * before
+            self._starts[topic, partition] = max(before, self._starts.get((topic, partition), 0))
+
+    def owners(self) -> Sequence[str]:
+        """The members' names."""
+        with self._changed:
+            return self._group.members()
+
     def committed(self, partition: int) -> Mapping[str, int | None]:
         """The owners' committed input positions on this shard."""
         with self._changed:
@@ -114,13 +142,6 @@ class MemoryLog:
         """Let the next commit (of that instance, else of any) fail so. Faults queue up."""
         with self._changed:
             self._faults.append((instance, fault))
-
-    def trim(self, topic: str, partition: int, before: int) -> None:
-        """Forget the records below this offset, as retention does."""
-        with self._changed:
-            kept = self._records[topic, partition]
-            kept[:before] = [None] * min(before, len(kept))
-            self._starts[topic, partition] = before
 
     # Shared with producers, readers and owners; callers hold the lock.
 

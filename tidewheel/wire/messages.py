@@ -49,7 +49,7 @@ class TriggerRun(msgspec.Struct, frozen=True, kw_only=True):
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The folded state of one aggregate after its event ``seq``, in parts of at most 48 KiB under keys
-    ``kind/name/part``.
+    ``kind/name/seq/part``.
 
     Only a whole set of parts with one ``seq`` counts. A snapshot whose ``format`` is not the reader's is ignored, and
     the journal read from further back instead.

@@ -20,6 +20,9 @@ MESSAGE_BYTES_MAX = 2 * 1024 * 1024
 #: librdkafka repeats itself several times a second while a broker is away.
 _REPEAT_S_MIN = 10.0
 
+#: An owner's client id is this, its instance and what tells its processes apart.
+CLIENT_ID_PREFIX = "tidewheel-"
+
 #: Values of a client's configuration.
 Config = dict[str, object]
 
@@ -88,7 +91,7 @@ def consumer_config(servers: str, extra: Mapping[str, str], group: str) -> Confi
 
 def unique_client_id(instance: str) -> str:
     """A client id that tells this process's clients from those of another one of the same name."""
-    return f"tidewheel-{instance}-{secrets.token_hex(6)}"
+    return f"{CLIENT_ID_PREFIX}{instance}-{secrets.token_hex(6)}"
 
 
 def fault_of(error: KafkaException) -> KafkaError:

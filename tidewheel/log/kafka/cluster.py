@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tidewheel.log.interface import INPUTS
-from tidewheel.log.kafka.client import CONTACT_S_MAX, Config, fault_of, log_replaced, unavailable
+from tidewheel.log.kafka.client import CLIENT_ID_PREFIX, CONTACT_S_MAX, Config, fault_of, log_replaced, unavailable
 
 #: Enough for a busy broker; where positions are unstable, the whole of it is waited out.
 _COMMITTED_S_MAX = 0.3
@@ -106,25 +106,55 @@ class Cluster:
 
         A static member's id is its name and a UUID. The newer ``describe_consumer_groups`` asks the coordinator.
         """
+        name = f"{self._prefix}{instance}-"
+        for member_id, client_id in self._client_ids().items():
+            if member_id.startswith(name) and len(member_id) == len(name) + _UUID_LENGTH:
+                return client_id
+        return ""
+
+    def _client_ids(self) -> dict[str, str]:
+        """The group's members, by member id."""
         try:
             groups = self.new_admin().list_groups(cast(str, self._config["group.id"]), timeout=CONTACT_S_MAX)
         except KafkaException as error:
             raise unavailable(self._servers, "asking for the group's members", error) from error
-        name = f"{self._prefix}{instance}-"
-        for group in groups:
-            for member in group.members:
-                member_id = str(member.id)
-                if member_id.startswith(name) and len(member_id) == len(name) + _UUID_LENGTH:
-                    return str(member.client_id)
-        return ""
+        return {str(member.id): str(member.client_id) for group in groups for member in group.members}
 
     def clamp(self, starts: Mapping[Place, int]) -> dict[Place, int]:
         """Raise starts to the oldest offsets kept; refuse those beyond the end. Patient with leaders that move."""
         return self._patiently(lambda: self._clamped(starts))
 
+    def members(self) -> list[str]:
+        """The instances in the group, by their client ids."""
+        found = []
+        for client_id in self._client_ids().values():
+            name = client_id.removeprefix(CLIENT_ID_PREFIX)
+            found.append(name.rpartition("-")[0] or name)
+        return sorted(found)
+
     def start(self, topic: str, partition: int) -> int:
         """The low watermark."""
         return self._patient_offsets([(topic, partition)], _EARLIEST)[topic, partition]
+
+    def starts(self, places: Iterable[Place]) -> dict[Place, int]:
+        """The low watermarks."""
+        return self._patient_offsets(places, _EARLIEST)
+
+    def offsets_at(self, places: Iterable[Place], timestamp: int) -> dict[Place, int]:
+        """The first offsets at or after a time, else the ends."""
+        found = self._patient_offsets(places, timestamp)
+        without = [place for place, offset in found.items() if offset < 0]
+        return found | self.ends(without) if without else found
+
+    def delete_before(self, topic: str, partition: int, before: int) -> None:
+        """Let the brokers delete records."""
+        at = TopicPartition(self._prefix + topic, partition, before)
+        admin = self.new_admin()  # a client that nobody holds never answers
+        try:
+            for future in admin.delete_records([at], request_timeout=CONTACT_S_MAX).values():
+                future.result(CONTACT_S_MAX * 2)
+        except KafkaException as error:
+            raise unavailable(self._servers, f"deleting records of {topic}/{partition}", error) from error
 
     def ends(self, places: Iterable[Place]) -> dict[Place, int]:
         """The high watermarks."""

@@ -104,6 +104,22 @@ class KafkaLog:
         """The low watermark."""
         return self._cluster.start(topic, partition)
 
+    def start_offsets(self, places: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
+        """The low watermarks of many."""
+        return self._cluster.starts(places)
+
+    def offsets_at(self, places: Collection[tuple[str, int]], timestamp: int) -> Mapping[tuple[str, int], int]:
+        """The first records of this time or later, by the timestamps of the topic."""
+        return self._cluster.offsets_at(places, timestamp)
+
+    def trim(self, topic: str, partition: int, before: int) -> None:
+        """``DeleteRecords``."""
+        self._cluster.delete_before(topic, partition, before)
+
+    def owners(self) -> Sequence[str]:
+        """The group's members."""
+        return self._cluster.members()
+
     def committed(self, partition: int) -> Mapping[str, int | None]:
         """The group's committed positions of this shard.
 

@@ -174,6 +174,14 @@ class Hub:
             if self._owners == 0:
                 self._lock.release()
 
+    def owners(self) -> list[str]:
+        """The owners of this process, or the process that owns elsewhere."""
+        with self.group_lock:
+            if self._owners:
+                return self.group.members()
+            holder = self._lock.holder()
+            return [holder] if holder else []
+
     def close(self) -> None:
         """Write what was sent and end the thread."""
         with self._queue_changed:
@@ -184,15 +192,16 @@ class Hub:
         with self._writer_lock:
             self._writer.close()
 
-    def trim(self, place: int, before: int) -> None:
-        """Forget rows below an offset, but never the last one: the end is told by it."""
+    def trim(self, place: int, before: int) -> bool:
+        """Forget rows below an offset, but never the last one: the end is told by it. True if there may be more."""
         base = first_id(place)
         upto = base + min(before, self.ends[place] - 1)
         with self._writer_lock:
-            self._writer.execute(
+            deleted = self._writer.execute(
                 "DELETE FROM records WHERE id IN (SELECT id FROM records WHERE id >= ? AND id < ? ORDER BY id LIMIT ?)",
                 (base, upto, _TRIM_ROWS_MAX),
             )
+        return deleted.rowcount == _TRIM_ROWS_MAX
 
     def _rows(self, appends: Sequence[Append], last: dict[tuple[str, int], int]) -> list[tuple[object, ...]]:
         now = time.time_ns() // 1_000_000
@@ -301,10 +310,16 @@ class Hub:
 
     def _compact(self, place: int) -> None:
         with self._writer_lock:
+            bounds = (first_id(place), first_id(place + 1))
             self._writer.execute(
                 "DELETE FROM records WHERE id >= ?1 AND id < ?2 AND id NOT IN "
                 "(SELECT max(id) FROM records WHERE id >= ?1 AND id < ?2 GROUP BY key)",
-                (first_id(place), first_id(place + 1)),
+                bounds,
+            )
+            self._writer.execute(
+                "DELETE FROM records WHERE id >= ?1 AND id < ?2 AND value IS NULL AND id < "
+                "(SELECT max(id) FROM records WHERE id >= ?1 AND id < ?2)",
+                bounds,
             )
 
 

@@ -77,6 +77,34 @@ class SqliteLog:
         """The offset of the oldest record kept."""
         return self._bound("min", topic, partition, 0)
 
+    def start_offsets(self, places: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
+        """The same of many."""
+        return {place: self.start_offset(*place) for place in places}
+
+    def offsets_at(self, places: Collection[tuple[str, int]], timestamp: int) -> Mapping[tuple[str, int], int]:
+        """The first records of this time or later."""
+        question = "SELECT id FROM records WHERE id >= ? AND id < ? AND timestamp >= ? ORDER BY id LIMIT 1"
+        found = {}
+        for name in places:
+            place = self._share().place(*name)
+            rows = self._ask(question, first_id(place), first_id(place + 1), timestamp)
+            found[name] = rows[0][0] - first_id(place) if rows else self.end_offset(*name)
+        return found
+
+    def trim(self, topic: str, partition: int, before: int) -> None:
+        """Forget the records below this offset, but the newest; a little at a time, so that nobody waits long."""
+        hub = self._share()
+        place = hub.place(topic, partition)
+        try:
+            while hub.trim(place, before):
+                pass
+        except sqlite3.Error as error:
+            raise fault_of(self._path, "deleting old records", error) from error
+
+    def owners(self) -> Sequence[str]:
+        """The owners of this process, or the one process elsewhere that owns."""
+        return self._share().owners()
+
     def committed(self, partition: int) -> Mapping[str, int | None]:
         """The owners' committed input positions on this shard."""
         hub = self._share()
@@ -106,11 +134,6 @@ class SqliteLog:
         with hub.group_lock:
             hub.group.expel(instance)
         hub.wake_all()
-
-    def trim(self, topic: str, partition: int, before: int) -> None:
-        """Forget the records below this offset."""
-        hub = self._share()
-        hub.trim(hub.place(topic, partition), before)
 
     def _share(self) -> Hub:
         with self._lock:

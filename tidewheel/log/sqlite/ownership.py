@@ -46,6 +46,21 @@ class OwnershipLock:
         os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
         self._file = file
 
+    def holder(self) -> str:
+        """Which other process has the lock now; nothing if none. Not while this process has it."""
+        assert self._file < 0, "closing any handle of a file drops this process's own lock on it"
+        try:
+            file = os.open(self._path, os.O_RDWR)
+        except FileNotFoundError:
+            return ""
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return f"process {os.pread(file, 32, 0).decode('ascii', 'replace').strip() or 'unknown'}"
+        finally:
+            os.close(file)
+        return ""
+
     def release(self) -> None:
         """Let the next one in."""
         if self._file >= 0:

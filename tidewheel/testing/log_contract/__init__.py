@@ -10,6 +10,6 @@ A fault found in one driver becomes a test here, for all of them.
 """
 
 from tidewheel.testing.log_contract.contract import LogContract
-from tidewheel.testing.log_contract.driver import HOLD_OPEN, PARTITIONS, TRIM
+from tidewheel.testing.log_contract.driver import HOLD_OPEN, PARTITIONS
 
-__all__ = ["HOLD_OPEN", "PARTITIONS", "TRIM", "LogContract"]
+__all__ = ["HOLD_OPEN", "PARTITIONS", "LogContract"]

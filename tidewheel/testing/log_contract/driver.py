@@ -15,8 +15,6 @@ from tidewheel.log.interface import COMMANDS, EVENTS, TRIGGERS, Append, Batch, L
 PARTITIONS = 4
 #: Ability: leave a transaction open, its records written but not committed.
 HOLD_OPEN = "hold a transaction open"
-#: Ability: forget the oldest records of a partition.
-TRIM = "trim"
 
 #: Long enough for a rebalance on a busy machine; a working driver never takes it.
 PATIENCE_S = 20.0
@@ -37,7 +35,7 @@ def needs(ability: str) -> Callable[[Test], Test]:
 class Driver:
     """The part of the contract that a driver fills in, and what the tests share."""
 
-    abilities: ClassVar[frozenset[str]] = frozenset({HOLD_OPEN, TRIM})
+    abilities: ClassVar[frozenset[str]] = frozenset({HOLD_OPEN})
 
     def __init_subclass__(cls, cannot: Set[str] = frozenset()) -> None:
         """Take the tests of what the driver ``cannot`` do out of the collection."""
@@ -59,10 +57,6 @@ class Driver:
     def hold_open(self, log: Log, record: Append) -> Callable[[], None]:
         """Write a record in a transaction and leave it open; gives what aborts it."""
         raise AssertionError("a driver's test class says how to hold a transaction open, or that it cannot")
-
-    def trim(self, log: Log, topic: str, partition: int, before: int) -> None:
-        """Forget the records below this offset."""
-        raise AssertionError("a driver's test class says how to trim, or that it cannot")
 
     @pytest.fixture
     def log(self, tmp_path: Path) -> Iterator[Log]:

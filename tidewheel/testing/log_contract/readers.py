@@ -10,7 +10,6 @@ import pytest
 from tidewheel.log.interface import EVENTS, MAIL, POOL_EVENTS, Append, Log, LogError
 from tidewheel.testing.log_contract.driver import (
     HOLD_OPEN,
-    TRIM,
     Driver,
     event,
     needs,
@@ -103,14 +102,6 @@ class Readers(Driver):
         with pytest.raises(LogError, match="events/0 from offset 7: it ends at 1"):
             log.reader({(EVENTS, 0): 7})
         assert log.reader({(EVENTS, 0): 1}).read(1, 0.0) == []
-
-    @needs(TRIM)
-    def test_a_start_below_the_oldest_record_means_the_oldest(self, log: Log) -> None:
-        send(log, *(event(str(n)) for n in range(10)))
-        self.trim(log, EVENTS, 0, before=6)
-        assert log.start_offset(EVENTS, 0) == 6
-        reader = log.reader({(EVENTS, 0): 2})
-        assert texts(read_until_end(log, reader, EVENTS)) == ["6", "7", "8", "9"]
 
     @needs(HOLD_OPEN)
     def test_the_end_counts_an_open_transaction_and_readers_do_not_see_it(self, log: Log) -> None:
