@@ -11,8 +11,10 @@ from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.workflow import Run, Task, Workflow
 from tidewheel.definition.expressions import CelEvaluator
-from tidewheel.log.interface import LogUnavailable
+from tidewheel.log.interface import SNAPSHOTS, LogUnavailable
 from tidewheel.log.memory import Fault, MemoryLog, MemoryOwner, MemoryProducer
+from tidewheel.runtime.recovery import bring_up_to_date
+from tidewheel.runtime.shard import Shard
 from tidewheel.testing.world import World
 
 ONE = Workflow(id="one", tasks=(Task(id="a", action=Run(command="true")),))
@@ -88,3 +90,23 @@ def test_a_doubtful_commit_that_can_not_be_settled_yet_is_settled_later(
     steps(world)
     assert len(world.events(e.RunSucceeded)) == 1
     assert world.started == [("one", "r", "a", 1)]
+
+
+def test_a_piece_of_a_checkpoint_that_the_log_did_not_take_is_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(CelEvaluator(), partitions=1, checkpoint_events=1)
+    world.add_worker()
+    commit = MemoryOwner.commit
+    fails = once_away(commit)
+
+    def of_snapshots(owner: MemoryOwner, batch: Any, appends: Any) -> Any:
+        return (fails if appends and appends[0].topic == SNAPSHOTS else commit)(owner, batch, appends)
+
+    monkeypatch.setattr(MemoryOwner, "commit", of_snapshots)
+    world.send(c.ConfigurePool(pool="never changed again", slots=1))
+    steps(world)
+    world.deploy(ONE)
+    with_snapshots, without = Shard(0), Shard(0)
+    bring_up_to_date([with_snapshots], world.log, lambda: 0)
+    bring_up_to_date([without], world.log, lambda: 0, snapshots=False)
+    assert with_snapshots.events_since_checkpoint < without.events_since_checkpoint
+    assert with_snapshots.aggregates == without.aggregates

@@ -100,6 +100,33 @@ def test_a_missing_part_of_a_snapshot_is_noticed(world: World) -> None:
     assert images(folded(without)) == images(folded(big.log))
 
 
+def test_a_snapshot_that_is_gone_whole_is_missed(world: World) -> None:
+    """Also when no event of its aggregate follows, which would give it away."""
+    newest = (record for record in records(world.log, SNAPSHOTS)[::-1] if record.value is not None)
+    gone = next(record.key for record in newest if record.key and record.key.startswith(b"dag/one/"))
+    log = copy(world.log, lambda record: [] if record.key == gone else [record])
+    assert images(folded(log)) == images(folded(copy(world.log, without_snapshots)))
+
+
+def without_snapshots(record: Record) -> list[Record]:
+    return [] if record.topic == SNAPSHOTS else [record]
+
+
+@pytest.mark.parametrize("key", [b"checkpoint", b"dag/one"])
+def test_no_bit_of_a_snapshot_record_can_change_unnoticed(world: World, key: bytes) -> None:
+    """Most changes would still decode, into a state that never was."""
+    newest = next(r for r in records(world.log, SNAPSHOTS)[::-1] if r.value and (r.key or b"").startswith(key))
+    assert newest.value is not None
+    expected = images(folded(copy(world.log, without_snapshots)))
+    for at in range(0, len(newest.value), 3):
+        value = newest.value[:at] + bytes([newest.value[at] ^ 1 << at % 8]) + newest.value[at + 1 :]
+
+        def changed(record: Record, value: bytes = value) -> list[Record]:
+            return [msgspec.structs.replace(record, value=value) if record == newest else record]
+
+        assert images(folded(copy(world.log, changed))) == expected
+
+
 # --- checkpoints are written in pieces ------------------------------------------------------------------------------
 
 

@@ -16,8 +16,8 @@ from collections.abc import Iterable
 
 from tidewheel.core.snapshot import FORMAT, encode_snapshot
 from tidewheel.log.interface import EVENTS, POOL_EVENTS, SNAPSHOTS, Append
+from tidewheel.runtime.seals import sealed
 from tidewheel.runtime.shard import AggregateKey, JournalHead, Shard
-from tidewheel.wire.codec import encode
 from tidewheel.wire.messages import Checkpoint, Snapshot
 
 #: No record grows with the size of a run: a large state travels in parts.
@@ -99,8 +99,9 @@ class Round:
                 part=number,
                 parts=len(parts),
                 state=part,
+                number=self.shard.numbers.setdefault(key, len(self.shard.numbers)),
             )
-            self._rest.append(Append(SNAPSHOTS, record_key, encode(snapshot), partition=self.shard.number))
+            self._rest.append(Append(SNAPSHOTS, record_key, sealed(snapshot), partition=self.shard.number))
 
     def _replace(self) -> list[Append]:
         """Delete the set that the one just made whole stands for."""
@@ -111,17 +112,17 @@ class Round:
 
     def _end(self) -> list[Append]:
         in_use = {key for keys in (self.shard.stored | self._whole).values() for key in keys}
-        checkpoint = checkpoint_of(self.shard.number, self._heads, self._writer)
+        checkpoint = checkpoint_of(self.shard.number, self._heads, self._writer, len(self.shard.numbers))
         return [
             *self._tombstones(self.shard.stale - in_use),
-            Append(SNAPSHOTS, CHECKPOINT_KEY, encode(checkpoint), partition=self.shard.number),
+            Append(SNAPSHOTS, CHECKPOINT_KEY, sealed(checkpoint), partition=self.shard.number),
         ]
 
     def _tombstones(self, keys: Iterable[bytes]) -> list[Append]:
         return [Append(SNAPSHOTS, key, None, partition=self.shard.number) for key in sorted(keys)]
 
 
-def checkpoint_of(number: int, heads: dict[str, JournalHead], writer: int) -> Checkpoint:
+def checkpoint_of(number: int, heads: dict[str, JournalHead], writer: int, aggregates: int) -> Checkpoint:
     """What says that the snapshots cover the journals up to here."""
     events, pool_events = heads[EVENTS], heads[POOL_EVENTS]
     return Checkpoint(
@@ -134,4 +135,5 @@ def checkpoint_of(number: int, heads: dict[str, JournalHead], writer: int) -> Ch
         pool_events_shard_seq=pool_events.shard_seq,
         pool_events_chain=pool_events.chain,
         writer=writer,
+        aggregates=aggregates,
     )

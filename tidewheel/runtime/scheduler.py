@@ -162,6 +162,7 @@ class Scheduler:
         After a turn that an exception cut short, the next one reads its batch again and sends open leases again.
         """
         if self._interrupted:
+            self._give_up_round()
             self._owner.reset()
         self._interrupted = True
         committed = self._turn(timeout_s)
@@ -279,8 +280,7 @@ class Scheduler:
         """Write the next piece of a checkpoint for a shard that has grown enough; one a turn, so that none takes
         long."""
         if self._round is not None and self._owned.get(self._round.shard.number) is not self._round.shard:
-            self._round.give_up()
-            self._round = None
+            self._give_up_round()
         if self._round is None:
             grown = (s for s in self._owned.values() if s.events_since_checkpoint >= self._checkpoint_events)
             shard = next(grown, None)
@@ -292,10 +292,14 @@ class Scheduler:
         except (Fenced, CommitAborted, CommitInDoubt) as error:
             # Later again, not at once: each failure costs every shard a new beginning.
             log.warning("a checkpoint was not committed", shard=self._round.shard.number, why=str(error))
-            self._round.give_up()
-            self._round = None
+            self._give_up_round()
             self._owner.reset()
             return
         self._round.committed()
         if self._round.finished:
+            self._round = None
+
+    def _give_up_round(self) -> None:
+        if self._round is not None:
+            self._round.give_up()
             self._round = None

@@ -60,6 +60,8 @@ class Shard:
     #: The keys under which each aggregate's snapshot lies in the log, and those of what nobody needs any more.
     stored: dict[AggregateKey, tuple[bytes, ...]] = field(default_factory=dict)
     stale: set[bytes] = field(default_factory=set)
+    #: The number of each aggregate that has, or is being given, a snapshot.
+    numbers: dict[AggregateKey, int] = field(default_factory=dict)
 
     def forget(self) -> None:
         """Back to nothing, to be folded anew."""

@@ -15,6 +15,7 @@ import structlog
 from tidewheel.core.snapshot import FORMAT, decode_snapshot
 from tidewheel.core.state import Aggregate
 from tidewheel.log.interface import EVENTS, POOL_EVENTS, Record
+from tidewheel.runtime.seals import is_intact
 from tidewheel.runtime.shard import AggregateKey, JournalHead, Kind, Shard
 from tidewheel.wire.codec import DecodeError, decode
 from tidewheel.wire.messages import Checkpoint, Snapshot
@@ -45,6 +46,7 @@ def restore(shard: Shard, records: Iterable[Record]) -> None:
         return
     restored: dict[AggregateKey, Aggregate] = {}
     stored: dict[AggregateKey, tuple[bytes, ...]] = {}
+    numbers: dict[AggregateKey, int] = {}
     for key, versions in sets.items():
         whole = _newest_whole(key, versions, checkpoint_record.offset)
         state = None if whole is None else _joined(key, whole)
@@ -52,8 +54,13 @@ def restore(shard: Shard, records: Iterable[Record]) -> None:
             return  # without this one the checkpoint does not hold: the whole journal is read
         restored[key] = state
         stored[key] = tuple(whole[number][0].key or b"" for number in range(len(whole)))
+        numbers[key] = whole[0][1].number
+    if sorted(numbers.values()) != list(range(len(numbers))) or len(numbers) < checkpoint.aggregates:
+        log.warning("a snapshot is missing; the journal is read instead", shard=shard.number)
+        return
     shard.aggregates.update(restored)
     shard.stored.update(stored)
+    shard.numbers.update(numbers)
     shard.stale -= {record_key for keys in stored.values() for record_key in keys}
     shard.writer = checkpoint.writer
     shard.heads[EVENTS] = JournalHead(checkpoint.events_offset, checkpoint.events_shard_seq, checkpoint.events_chain)
@@ -76,7 +83,10 @@ def _decoded(
             log.warning("a damaged snapshot record", offset=record.offset, partition=record.partition, why=str(error))
             damaged = True
             continue
-        if isinstance(message, Checkpoint):
+        if isinstance(message, Snapshot | Checkpoint) and not is_intact(message):
+            log.warning("a snapshot record was altered", offset=record.offset, partition=record.partition)
+            damaged = True
+        elif isinstance(message, Checkpoint):
             checkpoint = (record, message)
         elif isinstance(message, Snapshot):
             kind: Kind = "dag" if message.kind == "dag" else "pool"

@@ -65,6 +65,10 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     parts: int
     #: This part of the MessagePack of ``core.state``
     state: bytes
+    #: Number of the aggregate among those of its shard, from 0 without gap; -1: written before there were numbers.
+    number: int = -1
+    #: Proves that the record is as it was written (``runtime.seals``).
+    seal: int = 0
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,3 +85,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     pool_events_chain: bytes
     #: The writer's term at that point
     writer: int
+    #: How many aggregates have snapshots, numbered from 0; if one of them is missing, the checkpoint does not hold.
+    aggregates: int = -1
+    #: Proves that the record is as it was written (``runtime.seals``).
+    seal: int = 0
