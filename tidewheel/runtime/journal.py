@@ -17,7 +17,15 @@ from tidewheel.runtime.shard import JournalHead
 from tidewheel.wire.codec import CHAIN_SIZE, DecodeError, chain_matches, decode_event
 
 FaultKind: TypeAlias = Literal[
-    "not_an_event", "hole", "repeat", "fork", "stale_writer", "cut", "does_not_follow", "not_what_was_written"
+    "not_an_event",
+    "hole",
+    "repeat",
+    "fork",
+    "stale_writer",
+    "cut",
+    "trimmed",
+    "does_not_follow",
+    "not_what_was_written",
 ]
 
 

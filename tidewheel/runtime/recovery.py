@@ -122,6 +122,7 @@ def _fold_on(shards: Mapping[int, Shard], source: Log, repairs: Repairs) -> tupl
         if start > ends[topic, number]:
             detail = f"the journal ends at offset {ends[topic, number]}, and events up to {start} are known"
             faults.setdefault(number, _fault_of_cut(shards[number].heads[topic], topic, number, ends, detail))
+    faults = _faults_of_trimming(shards, starts, source) | faults
     for record in read_to_end(source, {place: start for place, start in starts.items() if place[1] not in faults}):
         if record.partition in faults:
             continue
@@ -135,6 +136,23 @@ def _fold_on(shards: Mapping[int, Shard], source: Log, repairs: Repairs) -> tupl
             faults[record.partition] = error.fault
         folded += 1
     return folded, faults
+
+
+def _faults_of_trimming(
+    shards: Mapping[int, Shard], starts: Mapping[tuple[str, int], int], source: Log
+) -> dict[int, JournalFault]:
+    """Events are gone that no usable snapshot holds."""
+    faults: dict[int, JournalFault] = {}
+    for (topic, number), begins in (source.start_offsets(starts) if starts else {}).items():
+        covered = starts[topic, number]
+        if begins > covered:
+            detail = (
+                "the journal begins here, and the snapshots that can be used hold it only up to offset "
+                f"{covered}: what lies between was deleted; put the partition back from a copy, or run the release "
+                "that wrote its newest snapshots (docs/upgrading.md)"
+            )
+            faults[number] = broken(shards[number].heads[topic], topic, number, begins, "trimmed", detail).fault
+    return faults
 
 
 def _fault_of_cut(
