@@ -8,9 +8,10 @@ from scenes import NOW, RULES, created, definition, deployed, in_run, started, t
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
+from tidewheel.core.deadlines import schedule_due
 from tidewheel.core.state import Dag
-from tidewheel.core.workflow import Concurrency, Input, Schedule, Workflow
-from tidewheel.testing.playbook import Given, given
+from tidewheel.core.workflow import Catchup, Concurrency, Input, Overlap, Schedule, Workflow
+from tidewheel.testing.playbook import Given, Outcome, given
 
 MINUTE = 60_000
 EVERY_TEN = Schedule(cron=("*/10 * * * *",))
@@ -177,3 +178,57 @@ def test_deployed_again_after_removal_the_policy_judges_what_passed() -> None:
     scene = given(Dag(dag="d"), deployed(of, cursor=NOW), e.DagRemoved(dag="d", at=NOW), rules=RULES)
     outcome = scene.when(deploy(of), at=NOW + 35 * MINUTE)
     assert [type(event) for event in outcome.decision.events][:3] == [e.DagDeployed, e.SlotsSkipped, e.RunCreated]
+
+
+# --- bounds and overlap --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("catchup", "runs", "skipped"), [("none", 0, 0), ("latest", 1, 2), ("all", 3, 0)])
+def test_a_first_deploy_catches_up_with_the_slots_since_its_start(catchup: Catchup, runs: int, skipped: int) -> None:
+    schedule = replace(EVERY_TEN, start_ms=NOW - 20 * MINUTE, catchup=catchup)
+    decision = nobody().when(deploy(workflow(task("a"), schedule=schedule)), at=NOW).decision
+    created = [event for event in decision.events if isinstance(event, e.RunCreated)]
+    assert len(created) == runs
+    assert sum(event.count for event in decision.events if isinstance(event, e.SlotsSkipped)) == skipped
+
+
+def test_a_start_to_come_and_an_end_that_is_past_owe_nothing() -> None:
+    of = workflow(task("a"), schedule=replace(EVERY_TEN, start_ms=NOW + 20 * MINUTE, end_ms=NOW + 30 * MINUTE))
+    outcome = nobody().when(deploy(of), at=NOW).then(deployed(of, cursor=NOW))
+    outcome.when(c.FireSchedule(dag="d"), at=NOW + 19 * MINUTE).then()
+    last = outcome.when(c.FireSchedule(dag="d"), at=NOW + 30 * MINUTE)
+    assert [event.logical_date for event in last.decision.events if isinstance(event, e.RunCreated)] == [
+        NOW + 30 * MINUTE
+    ]
+    assert schedule_due(last.decision.state, 100) is None
+    last.when(c.FireSchedule(dag="d"), at=NOW + 300 * MINUTE).then()
+
+
+def _second_slot(overlap: Overlap) -> Outcome:
+    """The first slot's run has one task queued when the second slot comes due; ``max_runs`` is 1."""
+    of = workflow(task("a"), schedule=replace(EVERY_TEN, overlap=overlap), concurrency=Concurrency(max_runs=1))
+    first = nobody().when(deploy(of), at=NOW).when(c.FireSchedule(dag="d"), at=NOW + 10 * MINUTE)
+    return first.when(c.FireSchedule(dag="d"), at=NOW + 20 * MINUTE)
+
+
+def test_overlap_queue_waits_for_a_place_within_max_runs() -> None:
+    _second_slot("queue").then(e.RunCreated)
+
+
+def test_overlap_skip_records_the_slot_with_the_run_in_its_way() -> None:
+    (skipped,) = _second_slot("skip").decision.events
+    assert isinstance(skipped, e.SlotsSkipped)
+    assert (skipped.first, skipped.last, skipped.count) == (NOW + 20 * MINUTE, NOW + 20 * MINUTE, 1)
+    assert skipped.reason == "overlap is skip, and run scheduled__2026-01-05T00:10:00Z is not finished"
+
+
+def test_overlap_allow_starts_whatever_max_runs_says() -> None:
+    _second_slot("allow").then(e.RunCreated, e.RunStarted, e.TaskQueued)
+
+
+def test_overlap_cancel_running_ends_what_waits_and_starts_anew() -> None:
+    second = _second_slot("cancel_running")
+    second.then(e.RunCancelRequested, e.TaskCancelled, e.RunCancelled, e.RunCreated, e.RunStarted, e.TaskQueued)
+    cancel = second.decision.events[0]
+    assert isinstance(cancel, e.RunCancelRequested)
+    assert cancel.reason == "overlap is cancel_running, and slot 2026-01-05T00:20:00Z has come due"

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidewheel.core.cron import parse_cron
-from tidewheel.core.instants import count_instants, next_instant, previous_instant
+from tidewheel.core.instants import FIXED, ClockChanges, count_instants, next_instant, previous_instant
 
 #: Zones, with days around their clock changes (and one where nothing happens).
 PLACES = [
@@ -62,43 +62,51 @@ def showing(place: str, low: int, high: int) -> dict[int, datetime]:
     return {m: datetime.fromtimestamp(m, zone).replace(tzinfo=None, fold=0) for m in range(low, high, 60)}
 
 
-def walked(expression: str, shown: dict[int, datetime]) -> list[int]:
+def walked(expression: str, shown: dict[int, datetime], fixed: ClockChanges) -> list[int]:
     """Every instant by looking at each minute: once as it passes, or once per wanted wall time."""
     if not parse_cron(expression).fixed:
         return [m for m, wall in shown.items() if matches(expression, wall)]
+    again = [m for m, wall in shown.items() if matches(expression, wall)] if fixed.repeat == "twice" else []
     first: dict[datetime, int] = {}
     for m, wall in shown.items():
         first.setdefault(wall, m)
     found: set[int] = set()
     wall, end = min(first), max(first)
     while wall <= end:
-        if matches(expression, wall):
+        if matches(expression, wall) and (wall in first or fixed.gap == "run_after"):
             found.add(first[wall] if wall in first else next(m for m in shown if shown[m] > wall))
         wall += timedelta(minutes=1)
-    return sorted(found)
+    return sorted(found.union(again))
 
 
-@pytest.mark.parametrize("expression", FIXED_JOBS + ELAPSED_JOBS)
+CHOICES = [ClockChanges(gap=gap, repeat=repeat) for gap in ("run_after", "skip") for repeat in ("once", "twice")]
+assert CHOICES[0] == FIXED
+
+
+@pytest.mark.parametrize(
+    ("expression", "fixed"),
+    [(job, choice) for job in FIXED_JOBS for choice in CHOICES] + [(job, FIXED) for job in ELAPSED_JOBS],
+)
 @pytest.mark.parametrize(("place", "day"), PLACES)
-def test_walking_minute_by_minute_gives_the_same(place: str, day: str, expression: str) -> None:
+def test_walking_minute_by_minute_gives_the_same(place: str, day: str, expression: str, fixed: ClockChanges) -> None:
     zone = ZoneInfo(place)
     low, high = (instant(f"{day}T00:00:00+00:00") + shift for shift in (-86_400, 86_400))
     cron = parse_cron(expression)
     # Margins, because the walk cannot see what lies before and after it.
-    expected = [m for m in walked(expression, showing(place, low - 90_000, high + 90_000)) if low <= m < high]
-    forward, at = [], next_instant(cron, zone, low)
+    expected = [m for m in walked(expression, showing(place, low - 90_000, high + 90_000), fixed) if low <= m < high]
+    forward, at = [], next_instant(cron, zone, low, fixed)
     while at < high:
         forward.append(at)
-        at = next_instant(cron, zone, at + 1)
+        at = next_instant(cron, zone, at + 1, fixed)
     assert forward == expected
-    backward, at = [], previous_instant(cron, zone, high - 1)
+    backward, at = [], previous_instant(cron, zone, high - 1, fixed)
     while at >= low:
         backward.append(at)
-        at = previous_instant(cron, zone, at - 1)
+        at = previous_instant(cron, zone, at - 1, fixed)
     assert backward[::-1] == expected
-    assert count_instants([cron], zone, low, high) == len(expected)
+    assert count_instants([cron], zone, low, high, fixed) == len(expected)
     for cut in range(low, high, 2 * 3600 + 900):
-        assert count_instants([cron], zone, low, cut) == len([m for m in expected if m < cut])
+        assert count_instants([cron], zone, low, cut, fixed) == len([m for m in expected if m < cut])
 
 
 @settings(deadline=None)

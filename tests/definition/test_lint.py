@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tidewheel.core.scope import rfc3339
 from tidewheel.core.workflow import Python
 from tidewheel.definition.load import Loaded
 
@@ -34,6 +35,14 @@ def task(keys: str) -> str:
         ('id: a\nschedule: {cron: "0 6 * * *", §every: 5m}\n' + TASKS, "conflict", "not both"),
         ("id: a\nschedule: §{timezone: UTC}\n" + TASKS, "missing_key", "'cron' or 'every'"),
         ("id: a\nschedule: {every: §0s}\n" + TASKS, "bad_duration", "too short"),
+        ("id: a\nschedule: {every: 1h, start: §2026-02-30}\n" + TASKS, "bad_date", "2026-02-30 is no date"),
+        ("id: a\nschedule: {every: 1h, start: §tomorrow}\n" + TASKS, "bad_date", "such as 2026-01-31"),
+        ("id: a\nschedule: {every: 1h, end: §[]}\n" + TASKS, "wrong_type", "such as 2026-01-31"),
+        ("id: a\nschedule: {every: 1h, start: 2026-01-02, end: §2026-01-01}\n" + TASKS, "conflict", "before it starts"),
+        ("id: a\nschedule: {every: 1h, overlap: §skipp}\n" + TASKS, "bad_value", "did you mean"),
+        ("id: a\nschedule: {every: 1h, catchup: all, overlap: §skip}\n" + TASKS, "conflict", "queue or allow"),
+        ("id: a\nschedule: {every: 1h, §dst_gap: skip}\n" + TASKS, "conflict", "elapsed time"),
+        ('id: a\nschedule: {cron: "*/5 * * * *", §dst_repeat: twice}\n' + TASKS, "conflict", "elapsed time"),
         ("id: a\nschedule: {every: §15}\n" + TASKS, "bad_duration", "write 15s for seconds"),
     ],
 )
@@ -48,6 +57,26 @@ def test_schedules_that_are_fine(expect: Expect, written: str) -> None:
     workflow = expect(f"id: a\nschedule: {written}\n{TASKS}").workflow
     assert workflow is not None
     assert workflow.schedule is not None
+
+
+@pytest.mark.parametrize(
+    ("written", "start", "end"),
+    [
+        ("start: 2026-03-08, end: 2026-03-08", "2026-03-08T05:00:00Z", "2026-03-09T03:59:59.999Z"),
+        ("start: 2026-03-09T06:00", "2026-03-09T10:00:00Z", None),
+        ("end: 2026-03-09t06:00:30z", None, "2026-03-09T06:00:30Z"),
+        ("start: '2026-03-09 06:00+02:00'", "2026-03-09T04:00:00Z", None),
+    ],
+)
+def test_bounds_are_on_the_clock_of_the_schedule(
+    expect: Expect, written: str, start: str | None, end: str | None
+) -> None:
+    workflow = expect(
+        f'id: a\nschedule: {{cron: "0 6 * * *", timezone: America/New_York, {written}}}\n{TASKS}'
+    ).workflow
+    assert workflow is not None
+    assert workflow.schedule is not None
+    assert (rfc3339(workflow.schedule.start_ms), rfc3339(workflow.schedule.end_ms)) == (start, end)
 
 
 @pytest.mark.parametrize(

@@ -128,10 +128,6 @@ def test_a_misspelt_key_is_refused_with_the_nearest(message: Message, marked: st
     "marked",
     [
         *(f"id: a\n§{key}: x\n{TASKS}" for key in ("triggers", "deadlines", "notify")),
-        *(
-            f'id: a\nschedule: {{cron: "0 6 * * *", §{key}: x}}\n{TASKS}'
-            for key in ("start", "end", "overlap", "dst_gap", "dst_repeat")
-        ),
         f"id: a\nconcurrency: {{§max_pool_share: 30%}}\n{TASKS}",
         *(
             task(f"§{key}: x")

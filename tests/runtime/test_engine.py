@@ -250,6 +250,31 @@ def test_a_pause_ends_as_the_catch_up_policy_says(catchup: Any, runs: int) -> No
     world.check()
 
 
+@pytest.mark.parametrize(
+    ("overlap", "states", "at_once"),
+    [
+        ("queue", {"success": 6}, 1),
+        ("skip", {"success": 2}, 1),
+        ("allow", {"success": 6}, 3),
+        ("cancel_running", {"cancelled": 5, "success": 1}, 1),
+    ],
+)
+def test_what_a_slot_does_while_a_run_is_not_finished(overlap: Any, states: dict[str, int], at_once: int) -> None:
+    """A run takes 25 minutes, a slot comes every ten; six slots, and then the schedule ends."""
+    world = a_world()
+    world.add_worker(behaviour=lambda work: Outcome(takes_ms=25 * MINUTE))
+    schedule = Schedule(cron=("*/10 * * * *",), overlap=overlap, end_ms=world.now + 60 * MINUTE)
+    world.deploy(Workflow(id="one", tasks=(task("a"),), schedule=schedule, concurrency=Concurrency(max_runs=1)))
+    world.advance(240 * MINUTE, step_ms=MINUTE)
+    assert Counter(results(world).values()) == states
+    running = most = 0
+    for event in world.events(e.RunStarted, e.RunSucceeded, e.RunCancelled):
+        running += 1 if isinstance(event, e.RunStarted) else -1
+        most = max(most, running)
+    assert most == at_once
+    world.check()
+
+
 def test_a_scheduler_that_was_away_owes_the_newest_slot() -> None:
     world = a_world()
     world.add_worker()

@@ -1,8 +1,8 @@
 """The slots of a schedule, and which of them are owed. Pure; milliseconds since the epoch.
 
-A *slot* is an instant that the schedule names: the logical date of one run. ``core.instants`` says what clock changes
-do to cron slots. ``every`` counts multiples from the Unix epoch in UTC whatever the zone: ``every: 1d`` is 00:00 UTC,
-``every: 7d`` Thursday 00:00 UTC. Several crons are one set of slots.
+A *slot* is an instant that the schedule names, between its ``start`` and its ``end``: the logical date of one run.
+``core.instants`` says what clock changes do to cron slots. ``every`` counts multiples from the Unix epoch in UTC
+whatever the zone: ``every: 1d`` is 00:00 UTC, ``every: 7d`` Thursday 00:00 UTC. Several crons are one set of slots.
 
 A run is *due* at its slot plus the DAG's jitter (``fires_at``), and all lateness is measured from there. ``due``
 applies the catch-up policy:
@@ -26,7 +26,7 @@ from itertools import islice
 import msgspec
 
 from tidewheel.core.cron import CronError, check_cron, parse_cron
-from tidewheel.core.instants import count_instants, next_instant, previous_instant
+from tidewheel.core.instants import FIXED, ClockChanges, count_instants, next_instant, previous_instant
 from tidewheel.core.workflow import Schedule
 from tidewheel.core.zones import END_S, START_S, ZoneError, check_zone, zone_of
 
@@ -43,6 +43,7 @@ __all__ = [
     "next_slot",
     "plan",
     "previous_slot",
+    "same_slots",
     "slots_between",
 ]
 
@@ -63,33 +64,42 @@ class Owed(msgspec.Struct, frozen=True):
     more: bool = False
 
 
-def next_slot(schedule: Schedule, after_ms: int) -> int:
-    """The first slot strictly after ``after_ms``."""
+def next_slot(schedule: Schedule, after_ms: int) -> int | None:
+    """The first slot strictly after ``after_ms``; None if the schedule, or the calendar in the year 9900, ends."""
+    if schedule.start_ms is not None:
+        after_ms = max(after_ms, schedule.start_ms - 1)
+    slot = _next(schedule, after_ms)
+    return None if slot is None or (schedule.end_ms is not None and slot > schedule.end_ms) else slot
+
+
+def _next(schedule: Schedule, after_ms: int) -> int | None:
     if schedule.every_ms is not None:
         return (after_ms // schedule.every_ms + 1) * schedule.every_ms
     start = max(after_ms // 1000 + 1, START_S)
     if start >= END_S:
-        raise ValueError(f"no slot is computed after the year 9900 (asked after {after_ms} ms)")
-    zone = zone_of(schedule.timezone)
+        return None
+    zone, fixed = zone_of(schedule.timezone), _clock_changes(schedule)
     if len(schedule.cron) == 1:
-        return next_instant(parse_cron(schedule.cron[0]), zone, start) * 1000
-    return min(next_instant(parse_cron(text), zone, start) for text in schedule.cron) * 1000
+        return next_instant(parse_cron(schedule.cron[0]), zone, start, fixed) * 1000
+    return min(next_instant(parse_cron(text), zone, start, fixed) for text in schedule.cron) * 1000
 
 
 def previous_slot(schedule: Schedule, before_ms: int) -> int | None:
-    """The last slot strictly before ``before_ms``; None if that would be before 1900."""
+    """The last slot strictly before ``before_ms``, whatever the bounds: so the first data interval, too, has a
+    beginning. None if that would be before 1900."""
     if schedule.every_ms is not None:
         return (before_ms - 1) // schedule.every_ms * schedule.every_ms
     end = min((before_ms - 1) // 1000, END_S)
     if end < START_S:
         return None
-    zone = zone_of(schedule.timezone)
-    slot = max(previous_instant(parse_cron(text), zone, end) for text in schedule.cron)
+    zone, fixed = zone_of(schedule.timezone), _clock_changes(schedule)
+    slot = max(previous_instant(parse_cron(text), zone, end, fixed) for text in schedule.cron)
     return slot * 1000 if slot >= START_S else None
 
 
 def latest_slot(schedule: Schedule, after_ms: int, until_ms: int) -> int | None:
     """The newest slot in ``(after_ms, until_ms]``, at the cost of one step however long that is."""
+    after_ms, until_ms = _bounded(schedule, after_ms, until_ms)
     slot = previous_slot(schedule, until_ms + 1)
     return slot if slot is not None and slot > after_ms else None
 
@@ -99,7 +109,7 @@ def slots_between(schedule: Schedule, after_ms: int, until_ms: int, limit: int |
 
     def walk() -> Iterator[int]:
         slot = next_slot(schedule, after_ms)
-        while slot <= until_ms:
+        while slot is not None and slot <= until_ms:
             yield slot
             slot = next_slot(schedule, slot)
 
@@ -108,13 +118,39 @@ def slots_between(schedule: Schedule, after_ms: int, until_ms: int, limit: int |
 
 def count_slots(schedule: Schedule, after_ms: int, until_ms: int) -> int:
     """How many slots lie in ``(after_ms, until_ms]``, without visiting each: ten years of minutes take milliseconds."""
+    after_ms, until_ms = _bounded(schedule, after_ms, until_ms)
     if until_ms <= after_ms:
         return 0
     if schedule.every_ms is not None:
         return until_ms // schedule.every_ms - after_ms // schedule.every_ms
     low, high = max(after_ms // 1000 + 1, START_S), min(until_ms // 1000 + 1, END_S)
     crons = tuple(parse_cron(text) for text in dict.fromkeys(schedule.cron))
-    return count_instants(crons, zone_of(schedule.timezone), low, high) if low < high else 0
+    zone = zone_of(schedule.timezone)
+    return count_instants(crons, zone, low, high, _clock_changes(schedule)) if low < high else 0
+
+
+def same_slots(one: Schedule | None, other: Schedule | None) -> bool:
+    """Whether the two name the same instants, as far as their texts tell."""
+    return one is not None and other is not None and _what_names_slots(one) == _what_names_slots(other)
+
+
+def _what_names_slots(schedule: Schedule) -> tuple[object, ...]:
+    clock = (schedule.timezone, schedule.dst_gap, schedule.dst_repeat)
+    return (schedule.cron, schedule.every_ms, schedule.start_ms, schedule.end_ms, *clock)
+
+
+def _bounded(schedule: Schedule, after_ms: int, until_ms: int) -> tuple[int, int]:
+    if schedule.start_ms is not None:
+        after_ms = max(after_ms, schedule.start_ms - 1)
+    if schedule.end_ms is not None:
+        until_ms = min(until_ms, schedule.end_ms)
+    return after_ms, until_ms
+
+
+def _clock_changes(schedule: Schedule) -> ClockChanges:
+    if schedule.dst_gap == FIXED.gap and schedule.dst_repeat == FIXED.repeat:
+        return FIXED
+    return ClockChanges(gap=schedule.dst_gap, repeat=schedule.dst_repeat)
 
 
 def fires_at(schedule: Schedule, dag_id: str, slot_ms: int) -> int:
@@ -123,13 +159,13 @@ def fires_at(schedule: Schedule, dag_id: str, slot_ms: int) -> int:
 
 
 def plan(schedule: Schedule, dag_id: str, after_ms: int, count: int) -> list[tuple[int, int]]:
-    """The next ``count`` (slot, due instant) whose due instant is after ``after_ms``."""
+    """The next ``count`` (slot, due instant) whose due instant is after ``after_ms``; fewer if the schedule ends."""
     jitter = _jitter(schedule, dag_id)
     planned: list[tuple[int, int]] = []
-    slot = after_ms - jitter
-    while len(planned) < count:
-        slot = next_slot(schedule, slot)
+    slot = next_slot(schedule, after_ms - jitter)
+    while slot is not None and len(planned) < count:
         planned.append((slot, slot + jitter))
+        slot = next_slot(schedule, slot)
     return planned
 
 
@@ -163,9 +199,10 @@ def _owed(
     """Skip the slots up to ``skip_until`` and those more than ``late_max`` before ``horizon``; run the rest."""
     boundary = skip_until if late_max is None else max(skip_until, horizon - late_max - 1)
     last = latest_slot(schedule, cursor_ms, boundary)
+    first = next_slot(schedule, cursor_ms)
     skipped = None
-    if last is not None:
-        skipped = (next_slot(schedule, cursor_ms), last, count_slots(schedule, cursor_ms, last))
+    if first is not None and last is not None:
+        skipped = (first, last, count_slots(schedule, cursor_ms, last))
     found = tuple(slots_between(schedule, max(cursor_ms, boundary), horizon, RUNS_MAX + 1))
     return Owed(run=found[:RUNS_MAX], skipped=skipped, reason=reason if skipped else "", more=len(found) > RUNS_MAX)
 

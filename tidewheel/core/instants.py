@@ -2,8 +2,8 @@
 
 What a change of the zone's clock means is said by ``ClockChanges``:
 
-* minute and hour both fixed (no ``*``, no step): one run per wanted wall time. A time that the clock jumps over runs
-  at the first instant after the gap; a time shown twice runs at the first.
+* minute and hour both fixed (no ``*``, no step): one run per wanted wall time. Unless the schedule says otherwise, a
+  time that the clock jumps over runs at the first instant after the gap, and a time shown twice runs at the first.
 * otherwise: elapsed time. Every minute that really passes is looked at once, by the wall time it bears: a time jumped
   over never was, a repeated hour runs again, no instant comes twice.
 
@@ -30,18 +30,14 @@ class ClockChanges(msgspec.Struct, frozen=True):
     repeat: Literal["once", "twice"]
 
 
+#: For a fixed minute and hour, unless the schedule says otherwise.
 FIXED = ClockChanges(gap="run_after", repeat="once")
 ELAPSED = ClockChanges(gap="skip", repeat="twice")
 
 
-def clock_changes(cron: Cron) -> ClockChanges:
-    """The rule for this expression."""
-    return FIXED if cron.fixed else ELAPSED
-
-
-def next_instant(cron: Cron, zone: tzinfo, instant: int) -> int:
+def next_instant(cron: Cron, zone: tzinfo, instant: int, fixed: ClockChanges = FIXED) -> int:
     """The first instant of ``cron`` not before ``instant``."""
-    rule = clock_changes(cron)
+    rule = _rule(cron, fixed)
     while True:
         offset = offset_at(zone, instant)
         if rule.gap == "run_after":
@@ -62,9 +58,9 @@ def next_instant(cron: Cron, zone: tzinfo, instant: int) -> int:
             return match
 
 
-def previous_instant(cron: Cron, zone: tzinfo, instant: int) -> int:
+def previous_instant(cron: Cron, zone: tzinfo, instant: int, fixed: ClockChanges = FIXED) -> int:
     """The last instant of ``cron`` not after ``instant``."""
-    rule = clock_changes(cron)
+    rule = _rule(cron, fixed)
     while True:
         offset = offset_at(zone, instant)
         match = cron.at_or_before((instant + offset) // 60) * 60 - offset
@@ -83,7 +79,7 @@ def previous_instant(cron: Cron, zone: tzinfo, instant: int) -> int:
             return match
 
 
-def count_instants(crons: Sequence[Cron], zone: tzinfo, low: int, high: int) -> int:
+def count_instants(crons: Sequence[Cron], zone: tzinfo, low: int, high: int, fixed: ClockChanges = FIXED) -> int:
     """How many different instants of ``crons`` lie in ``[low, high)``, without visiting each."""
     total = 0
     start = max(low - APART_S, START_S)
@@ -95,11 +91,15 @@ def count_instants(crons: Sequence[Cron], zone: tzinfo, low: int, high: int) -> 
         before, offset, start = offset, offset_at(zone, end), end
         if offset < before:
             start = min(end + before - offset, high)
-            again = [cron for cron in crons if clock_changes(cron).repeat == "twice"]
+            again = [cron for cron in crons if _rule(cron, fixed).repeat == "twice"]
             total += _count_stretch(again, max(end, low), start, offset)
         elif end >= low:
-            total += _comes_after_gap(crons, end, before, offset)
+            total += _comes_after_gap(crons, end, before, offset, fixed)
     return total
+
+
+def _rule(cron: Cron, fixed: ClockChanges) -> ClockChanges:
+    return fixed if cron.fixed else ELAPSED
 
 
 def _wall_from(cron: Cron, wall: int) -> int:
@@ -117,8 +117,8 @@ def _count_stretch(crons: Sequence[Cron], low: int, high: int, offset: int) -> i
     return count_minutes(crons, -(-(low + offset) // 60), -(-(high + offset) // 60))
 
 
-def _comes_after_gap(crons: Sequence[Cron], change: int, before: int, after: int) -> bool:
+def _comes_after_gap(crons: Sequence[Cron], change: int, before: int, after: int, fixed: ClockChanges) -> bool:
     """Whether something runs at ``change`` only for wall times jumped over."""
     if _count_stretch(crons, change, change + 1, after):
         return False
-    return any(clock_changes(cron).gap == "run_after" and _within_gap(cron, change, before, after) for cron in crons)
+    return any(_rule(cron, fixed).gap == "run_after" and _within_gap(cron, change, before, after) for cron in crons)

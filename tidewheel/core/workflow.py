@@ -24,6 +24,9 @@ TriggerRule = Literal[
     "always",
 ]
 Catchup = Literal["none", "latest", "all"]
+Overlap = Literal["queue", "skip", "allow", "cancel_running"]
+DstGap = Literal["run_after", "skip"]
+DstRepeat = Literal["once", "twice"]
 Backoff = Literal["fixed", "linear", "exponential"]
 InputType = Literal["string", "integer", "number", "boolean", "date", "datetime", "array", "object"]
 
@@ -41,11 +44,19 @@ class Schedule(_Plain, frozen=True):
     cron: tuple[str, ...] = ()
     every_ms: int | None = None
     timezone: str = "UTC"
+    #: The first and the last instant at which a slot may lie; None sets no bound.
+    start_ms: int | None = None
+    end_ms: int | None = None
     catchup: Catchup = "none"
     #: Slots older than this are never recovered; None sets no bound.
     catchup_window_ms: int | None = None
+    #: What becomes of a slot that comes due while a scheduled run of the DAG is not finished.
+    overlap: Overlap = "queue"
     #: Largest delay of a start, derived from the DAG's id; the logical date is unchanged.
     jitter_ms: int = 0
+    #: Of crons whose minute and hour are fixed: a wall time that the clock jumps over, and one it shows twice.
+    dst_gap: DstGap = "run_after"
+    dst_repeat: DstRepeat = "once"
     #: Under ``catchup: none``, a slot missed while no scheduler ran is still owed if at most this late.
     misfire_grace_ms: int = 3_600_000
 

@@ -6,6 +6,8 @@ from typing import Any
 
 from tidewheel.core.inputs import typed
 from tidewheel.core.workflow import Action, Concurrency, Http, Input, Python, Retry, Run, Schedule, Task, Workflow
+from tidewheel.core.zones import zone_of
+from tidewheel.definition.scalars import moment_ms
 from tidewheel.definition.shapes import Draft
 from tidewheel.definition.templates import has_expression, whole_expression
 
@@ -42,6 +44,11 @@ def _schedule(written: Any) -> Schedule:
         "misfire_grace": "misfire_grace_ms",
     }
     fields = {names.get(key, key): value for key, value in written.items()}
+    zone = zone_of(fields.get("timezone", "UTC"))
+    if "start" in fields:
+        fields["start_ms"] = moment_ms(fields.pop("start"), zone)
+    if "end" in fields:
+        fields["end_ms"] = moment_ms(fields.pop("end"), zone, last=True)
     return Schedule(**{**fields, "cron": tuple(fields.get("cron", ()))})
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, get_args
 
-from tidewheel.core.workflow import Backoff, Catchup, InputType, TriggerRule
+from tidewheel.core.workflow import Backoff, Catchup, DstGap, DstRepeat, InputType, Overlap, TriggerRule
 from tidewheel.definition.shapes import (
     Anything,
     AnythingMap,
@@ -20,6 +20,7 @@ from tidewheel.definition.shapes import (
     Key,
     ListOf,
     MapOf,
+    Moment,
     Record,
     Text,
 )
@@ -63,18 +64,35 @@ _SCHEDULE = Record(
             Duration(minimum_ms=1_000), "Run in fixed steps of elapsed time, such as 15m, instead of by cron."
         ),
         "timezone": Key(_TEXT, "IANA time zone of the cron fields, such as Europe/Berlin.", default="UTC"),
+        "start": Key(Moment(), "No slot lies before this; a date is its midnight in the schedule's zone."),
+        "end": Key(Moment(), "No slot lies after this; a date counts as a whole."),
         "catchup": Key(
             Choice(get_args(Catchup)),
             "Slots that passed while paused or not deployed: none of them, the latest, or all in order.",
             default="none",
         ),
         "catchup_window": Key(Duration(), "Never recover slots older than this."),
+        "overlap": Key(
+            Choice(get_args(Overlap)),
+            "What becomes of a slot while a scheduled run is not finished: its run queues for a place within max_runs, "
+            "the slot is skipped, the run starts whatever max_runs says, or the unfinished ones are cancelled.",
+            default="queue",
+        ),
+        "dst_gap": Key(
+            Choice(get_args(DstGap)),
+            "A fixed wall time that the clock jumps over: run at the first instant after the gap, or skip.",
+            default="run_after",
+        ),
+        "dst_repeat": Key(
+            Choice(get_args(DstRepeat)),
+            "A fixed wall time that the clock shows twice: run once, or twice.",
+            default="once",
+        ),
         "jitter": Key(Duration(0), "Largest delay of a start, derived from the id; the logical date is unchanged."),
         "misfire_grace": Key(
             Duration(0), "A slot missed while no scheduler ran is still run if at most this late.", default="1h"
         ),
     },
-    later=frozenset({"start", "end", "overlap", "dst_gap", "dst_repeat"}),
     one_of=("cron", "every"),
 )
 

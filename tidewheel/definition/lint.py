@@ -10,17 +10,18 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from tidewheel.core.cron import check_cron
+from tidewheel.core.cron import check_cron, parse_cron
 from tidewheel.core.inputs import InputMistake, check_value, typed
 from tidewheel.core.nearest import did_you_mean
 from tidewheel.core.workflow import DEFAULT_POOL, Input
-from tidewheel.core.zones import check_zone
+from tidewheel.core.zones import check_zone, zone_of
 from tidewheel.definition.assemble import is_computed
 from tidewheel.definition.language import ACTIONS, LATER_ACTIONS
 from tidewheel.definition.lint_expressions import NOT_IN_EXPRESSIONS, lint_expressions
 from tidewheel.definition.lint_graph import Graph, lint_graph
 from tidewheel.definition.mistakes import Findings
 from tidewheel.definition.nodes import descend
+from tidewheel.definition.scalars import moment_ms
 from tidewheel.definition.shapes import Draft
 from tidewheel.definition.templates import has_expression
 
@@ -73,9 +74,27 @@ def _lint_schedule(draft: Draft, findings: Findings) -> None:
     for index, expression in enumerate(written.get("cron", ())):
         if expression is not None:
             _lint_cron(expression, descend(node, "cron", index), findings)
-    zone = written.get("timezone")
-    if zone is not None and (problem := check_zone(zone)):
+    zone = written.get("timezone", "UTC")
+    if problem := check_zone(zone):
         findings.add(node.entries["timezone"], "bad_timezone", problem)
+    elif "start" in written and "end" in written:
+        first, last = moment_ms(written["start"], zone_of(zone)), moment_ms(written["end"], zone_of(zone), last=True)
+        if last < first:
+            findings.add(node.entries["end"], "conflict", "the schedule ends before it starts")
+    if written.get("catchup") == "all" and written.get("overlap") in ("skip", "cancel_running"):
+        meaning = f"'overlap: {written['overlap']}' drops runs that 'catchup: all' promises; use queue or allow"
+        findings.add(node.entries["overlap"], "conflict", meaning)
+    _lint_clock_changes(written, findings)
+
+
+def _lint_clock_changes(schedule: Draft, findings: Findings) -> None:
+    crons = [text for text in schedule.get("cron", ()) if text is not None]
+    if any(check_cron(text) or parse_cron(text).fixed for text in crons) or (not crons and "every" not in schedule):
+        return
+    for key in ("dst_gap", "dst_repeat"):
+        if key in schedule:
+            meaning = f"{key!r} is about a fixed minute and hour; this schedule follows elapsed time"
+            findings.add(schedule.node.keys[key], "conflict", meaning)
 
 
 def _lint_cron(expression: str, node: Any, findings: Findings) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime, timedelta, tzinfo
 from typing import Final
 
 #: 64 bits: what expressions count in.
@@ -21,6 +22,10 @@ _HEXADECIMAL: Final = re.compile(r"0x[0-9a-fA-F]+", re.ASCII)
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
 _NOT_FINITE: Final = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", re.ASCII)
 _LEADING_ZERO: Final = re.compile(r"[-+]?0[0-9_]+", re.ASCII)
+_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+_MOMENT: Final = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2})?([Zz]|[+-][0-9]{2}:[0-9]{2})?", re.ASCII
+)
 _UNITS_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _DURATION: Final = re.compile(
     r"(?:(?P<d>[0-9]{1,9})d)?(?:(?P<h>[0-9]{1,9})h)?(?:(?P<m>[0-9]{1,9})m)?(?:(?P<s>[0-9]{1,9})s)?(?:(?P<ms>[0-9]{1,9})ms)?",
@@ -77,3 +82,26 @@ def duration_ms(text: str) -> int:
     if total > DURATION_MAX_MS:
         raise ScalarMistake(f"{text} is longer than ten years")
     return total
+
+
+def moment(text: str) -> tuple[datetime, bool]:
+    """``2026-01-31``, or with a time of day and perhaps an offset; and whether it is a whole day. Raises
+    ``ScalarMistake``."""
+    if _DATE.fullmatch(text) or _MOMENT.fullmatch(text):
+        try:
+            return datetime.fromisoformat(text.upper()), len(text) == 10
+        except ValueError as error:
+            raise ScalarMistake(f"{text} is no date: {error}") from error
+    raise ScalarMistake(f"expected a date such as 2026-01-31 or a time such as 2026-01-31T06:00, got {text[:60]!r}")
+
+
+def moment_ms(text: str, zone: tzinfo, *, last: bool = False) -> int:
+    """``moment`` in milliseconds since the epoch, on the clock of ``zone`` unless it has an offset of its own.
+
+    Of a whole day it is the first instant, or the ``last`` one.
+    """
+    at, whole_day = moment(text)
+    if last and whole_day:
+        at += timedelta(days=1)
+    at = at if at.tzinfo is not None else at.replace(tzinfo=zone)
+    return int(at.timestamp()) * 1000 - (1 if last and whole_day else 0)

@@ -14,12 +14,13 @@ from typing import Any, Final, Protocol
 from tidewheel.core.nearest import did_you_mean
 from tidewheel.definition.mistakes import Findings
 from tidewheel.definition.nodes import Mapping, Node, Scalar, Sequence, describe
-from tidewheel.definition.scalars import OLD_TRUTH, ScalarMistake, duration_ms, is_null, resolve
+from tidewheel.definition.scalars import OLD_TRUTH, ScalarMistake, duration_ms, is_null, moment, resolve
 from tidewheel.definition.templates import has_expression
 
 Schema = dict[str, Any]
 #: Authors' own keys, for anchors and notes.
 OWN_KEY: Final = "x-"
+_MOMENT_PATTERN: Final = "^\\d{4}-\\d{2}-\\d{2}([Tt ]\\d{2}:\\d{2}(:\\d{2})?([Zz]|[+-]\\d{2}:\\d{2})?)?$"
 _DURATION_PATTERN: Final = "^(\\d+d)?(\\d+h)?(\\d+m)?(\\d+s)?(\\d+ms)?$"
 
 
@@ -159,6 +160,25 @@ class Duration:
 
     def schema(self) -> Schema:
         return {"type": "string", "pattern": _DURATION_PATTERN, "minLength": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A date, or a date with a time of day; kept as written, for its instant may depend on a zone."""
+
+    def read(self, node: Node, findings: Findings) -> str | None:
+        if not isinstance(node, Scalar):
+            wrong_type(node, findings, "a date such as 2026-01-31 or a time such as 2026-01-31T06:00")
+            return None
+        try:
+            moment(node.text)
+        except ScalarMistake as mistake:
+            findings.add(node, "bad_date", str(mistake))
+            return None
+        return node.text
+
+    def schema(self) -> Schema:
+        return {"type": "string", "pattern": _MOMENT_PATTERN}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ import msgspec
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
-from tidewheel.core.calendar import count_slots, due, fires_at, latest_slot, next_slot, previous_slot
+from tidewheel.core.calendar import count_slots, due, fires_at, latest_slot, next_slot, previous_slot, same_slots
 from tidewheel.core.decide.decision import Decision
-from tidewheel.core.decide.flow import start_runs
-from tidewheel.core.decide.run import SCHEDULED, create_run
+from tidewheel.core.decide.flow import start_run, start_runs, unfinished_scheduled
+from tidewheel.core.decide.run import SCHEDULED, cancel_run, create_run
 from tidewheel.core.graph import Definition, define, unrunnable
 from tidewheel.core.scope import rfc3339
 from tidewheel.core.state import Dag
@@ -34,10 +34,11 @@ def decide_deploy_dag(d: Decision[Dag], command: c.DeployDag) -> None:
         d.refuse("invalid", f"the definition of '{command.dag}' can not run: {mistake}")
         return
     schedule_before = before.definition.workflow.schedule if before.version else None
-    resumed = before.removed
+    # What passed before a schedule's first deployment passed like what passes while a DAG is removed.
+    resumed = before.removed or schedule_before is None
     if schedule_before is not None and not before.removed and not before.paused:
         _create_owed(d, resumed=False)  # what the old schedule owes by now is owed still
-        if definition.workflow.schedule is None or not _same_slots(definition.workflow.schedule, schedule_before):
+        if not same_slots(definition.workflow.schedule, schedule_before):
             _skip_rest(d, schedule_before)
     d.record(
         e.DagDeployed(
@@ -58,15 +59,19 @@ def decide_deploy_dag(d: Decision[Dag], command: c.DeployDag) -> None:
 
 
 def _cursor(d: Decision[Dag], schedule: Schedule | None, before: Schedule | None) -> int | None:
-    """A schedule that stays keeps its place; a new or changed one owes slots from now on.
+    """A schedule that stays keeps its place; a changed one owes slots from now on, and so does a new one, but for
+    those since its ``start`` that it is to catch up with.
 
     Never from before what is answered already, should the clock have stepped back: no slot gets a second run.
     """
     if schedule is None:
         return None
-    if before is not None and d.state.cursor is not None and _same_slots(schedule, before):
+    if d.state.cursor is not None and same_slots(schedule, before):
         return d.state.cursor
-    return max(d.now, d.state.answered or d.now)
+    begin = d.now
+    if before is None and schedule.start_ms is not None and schedule.catchup != "none":
+        begin = min(d.now, schedule.start_ms - 1)
+    return begin if d.state.answered is None else max(begin, d.state.answered)
 
 
 def _skip_rest(d: Decision[Dag], schedule: Schedule) -> None:
@@ -74,15 +79,11 @@ def _skip_rest(d: Decision[Dag], schedule: Schedule) -> None:
     if d.state.cursor is None:
         return
     due_by = d.now - fires_at(schedule, d.state.dag, 0)  # the jitter, which is the same for every slot
-    last = latest_slot(schedule, d.state.cursor, due_by)
-    if last is not None:
-        first, count = next_slot(schedule, d.state.cursor), count_slots(schedule, d.state.cursor, last)
+    first, last = next_slot(schedule, d.state.cursor), latest_slot(schedule, d.state.cursor, due_by)
+    if first is not None and last is not None:
+        count = count_slots(schedule, d.state.cursor, last)
         reason = "the schedule was replaced while these slots waited"
         d.record(e.SlotsSkipped(dag=d.state.dag, at=d.now, first=first, last=last, count=count, reason=reason))
-
-
-def _same_slots(one: Schedule, other: Schedule) -> bool:
-    return (one.cron, one.every_ms, one.timezone) == (other.cron, other.every_ms, other.timezone)
 
 
 def decide_remove_dag(d: Decision[Dag], command: c.RemoveDag) -> None:
@@ -139,10 +140,26 @@ def _create_owed(d: Decision[Dag], *, resumed: bool) -> None:
     for slot in owed.run:
         if len(d.state.queued_runs) >= d.rules.backlog_runs:
             return
-        _create_scheduled(d, definition, schedule, slot)
+        _answer_slot(d, definition, schedule, slot)
 
 
-def _create_scheduled(d: Decision[Dag], definition: Definition, schedule: Schedule, slot: int) -> None:
+def _answer_slot(d: Decision[Dag], definition: Definition, schedule: Schedule, slot: int) -> None:
+    """Create the slot's run, as ``overlap`` says if earlier ones are not finished."""
+    if schedule.overlap in ("skip", "cancel_running"):
+        unfinished = unfinished_scheduled(d.state)
+        if unfinished and schedule.overlap == "skip":
+            reason = f"overlap is skip, and run {unfinished[0].run_id} is not finished"
+            d.record(e.SlotsSkipped(dag=d.state.dag, at=d.now, first=slot, last=slot, count=1, reason=reason))
+            return
+        for run in unfinished:
+            reason = f"overlap is cancel_running, and slot {rfc3339(slot)} has come due"
+            cancel_run(d, run.run_id, actor="scheduler", reason=reason)
+    run_id = _create_scheduled(d, definition, schedule, slot)
+    if run_id is not None and schedule.overlap == "allow":
+        start_run(d, run_id)
+
+
+def _create_scheduled(d: Decision[Dag], definition: Definition, schedule: Schedule, slot: int) -> str | None:
     run_id = f"{SCHEDULED}{rfc3339(slot)}"
     mistakes = create_run(
         d,
@@ -156,3 +173,5 @@ def _create_scheduled(d: Decision[Dag], definition: Definition, schedule: Schedu
     if mistakes:
         reason = "its inputs are not complete: " + "; ".join(mistakes)
         d.record(e.SlotsSkipped(dag=d.state.dag, at=d.now, first=slot, last=slot, count=1, reason=reason))
+        return None
+    return run_id

@@ -7,6 +7,7 @@ be ten thousand long.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 
 from tidewheel.core import events as e
 from tidewheel.core.attempt import AttemptFields
@@ -24,10 +25,28 @@ def start_runs(d: Decision[Dag]) -> None:
     """Start queued runs, in order, while the DAG has room for them and is not paused."""
     while d.state.queued_runs and not d.state.paused:
         run = d.state.runs[d.state.queued_runs.first()[2]]
-        if d.state.running_runs >= d.state.definitions[run.version].workflow.concurrency.max_runs:
+        if not _has_room(d.state, run):
             return
-        d.record(e.RunStarted(dag=d.state.dag, run_id=run.run_id, at=d.now))
-        _consider(d, run.run_id, d.state.definitions[run.version].starters)
+        start_run(d, run.run_id)
+
+
+def start_run(d: Decision[Dag], run_id: str) -> None:
+    """Start a queued run."""
+    d.record(e.RunStarted(dag=d.state.dag, run_id=run_id, at=d.now))
+    _consider(d, run_id, d.state.definitions[d.state.runs[run_id].version].starters)
+
+
+def unfinished_scheduled(state: Dag) -> list[RunState]:
+    """The scheduled runs that have not ended, in the order of their creation."""
+    return sorted((run for run in state.runs.values() if run.kind == "scheduled"), key=attrgetter("order"))
+
+
+def _has_room(state: Dag, run: RunState) -> bool:
+    workflow = state.definitions[run.version].workflow
+    replaces = workflow.schedule is not None and workflow.schedule.overlap == "cancel_running"
+    if replaces and run.kind == "scheduled" and unfinished_scheduled(state)[0].run_id != run.run_id:
+        return False  # what it replaces may still be ending, and two of them must not be at work at once
+    return state.running_runs < workflow.concurrency.max_runs
 
 
 def advance(d: Decision[Dag], run_id: str, ended: str) -> None:

@@ -132,31 +132,34 @@ def decide_cancel_run(d: Decision[Dag], command: c.CancelRun) -> None:
             d.refuse("not_found", f"DAG '{command.dag}' has no live run {command.run_id}")
         return
     d.accept(run_id=run.run_id, created=not run.cancel_requested)
-    if run.cancel_requested:
-        return
-    d.record(
-        e.RunCancelRequested(dag=command.dag, run_id=run.run_id, at=d.now, actor=command.actor, reason=command.reason)
-    )
-    for name in d.state.definitions[run.version].tasks:
-        _cancel_task(d, command, name)
-    end_if_done(d, run.run_id)
-    queue_held(d)
+    cancel_run(d, run.run_id, actor=command.actor, reason=command.reason)
     start_runs(d)
 
 
-def _cancel_task(d: Decision[Dag], command: c.CancelRun, name: str) -> None:
-    run = d.state.runs[command.run_id]
+def cancel_run(d: Decision[Dag], run_id: str, *, actor: str, reason: str) -> None:
+    """Cancel a live run, unless that was asked before."""
+    run = d.state.runs[run_id]
+    if run.cancel_requested:
+        return
+    d.record(e.RunCancelRequested(dag=d.state.dag, run_id=run_id, at=d.now, actor=actor, reason=reason))
+    for name in d.state.definitions[run.version].tasks:
+        _cancel_task(d, run_id, name, actor=actor, reason=reason[:_TASK_REASON_MAX])
+    end_if_done(d, run_id)
+    queue_held(d)
+
+
+def _cancel_task(d: Decision[Dag], run_id: str, name: str, *, actor: str, reason: str) -> None:
+    run = d.state.runs[run_id]
     task = run.task(name)
     if task.phase in TASK_ENDED:
         return
-    attempt: AttemptFields = {"dag": command.dag, "run_id": command.run_id, "task": name, "attempt": task.attempt}
-    actor, reason = command.actor, command.reason[:_TASK_REASON_MAX]
+    attempt: AttemptFields = {"dag": d.state.dag, "run_id": run_id, "task": name, "attempt": task.attempt}
     if not task.live:
         reason = reason or "the run was cancelled"
         d.record(e.TaskCancelled(**attempt, at=d.now, actor=actor, worker=task.worker, reason=reason))
         if task.phase == "queued":
             definition = d.state.definitions[run.version]
-            release(d, command.run_id, definition.tasks[name], task.attempt, "cancelled")
+            release(d, run_id, definition.tasks[name], task.attempt, "cancelled")
         return
     d.record(e.TaskCancelRequested(**attempt, at=d.now, actor=actor, worker=task.worker, reason=reason))
     d.post(StopAttempt(receiver=task.worker, partition=task.mail_partition, **attempt, cancel=True, reason=reason))

@@ -9,7 +9,7 @@ import msgspec
 
 from tidewheel.core import events as e
 from tidewheel.core.attempt import AttemptKey
-from tidewheel.core.calendar import count_slots, fires_at, next_slot, previous_slot
+from tidewheel.core.calendar import count_slots, fires_at, latest_slot, next_slot, previous_slot, same_slots
 from tidewheel.core.workflow import Schedule, Workflow
 from tidewheel.runtime.witness.findings import Findings
 from tidewheel.runtime.witness.run import ACTIVE, LIVE, Definition, RunWitness
@@ -85,7 +85,7 @@ class DagWitness:
             event.at, self._cursor or event.at, self._answered or event.at
         ):
             self._findings.add(4, f"the schedule's cursor is set {event.cursor - event.at} ms into the future")
-        elif before is not None and _same_slots(before.workflow.schedule, schedule) and event.cursor != self._cursor:
+        elif before is not None and same_slots(before.workflow.schedule, schedule) and event.cursor != self._cursor:
             self._findings.add(4, f"the schedule stayed, but its cursor jumped from {self._cursor} to {event.cursor}")
         self._cursor = event.cursor
         self._paused = event.paused
@@ -93,13 +93,13 @@ class DagWitness:
 
     def _check_nothing_dropped(self, before: Schedule | None, after: Schedule | None, at: int) -> None:
         """A schedule that is replaced has answered every slot that was due by then."""
-        if before is None or self._cursor is None or self._paused or self._removed or _same_slots(before, after):
+        if before is None or self._cursor is None or self._paused or self._removed or same_slots(before, after):
             return
         try:
             slot = next_slot(before, self._cursor)
         except ValueError:
             return  # one that can not be computed is found when it answers a slot
-        if fires_at(before, self._name, slot) <= at:
+        if slot is not None and fires_at(before, self._name, slot) <= at:
             self._findings.add(
                 4, f"slot {slot} was due before the schedule changed, and has no run and no recorded skip"
             )
@@ -118,7 +118,7 @@ class DagWitness:
         if not event.reason:
             self._findings.add(9, "SlotsSkipped gives no reason")
         if schedule is not None and self._cursor is not None:
-            if event.last < event.first or previous_slot(schedule, event.last + 1) != event.last:
+            if event.last < event.first or latest_slot(schedule, event.first - 1, event.last) != event.last:
                 self._findings.add(4, f"SlotsSkipped ends at {event.last}, which is no slot from {event.first} on")
             elif (count := count_slots(schedule, self._cursor, event.last)) != event.count:
                 self._findings.add(4, f"SlotsSkipped counts {event.count} slots where the schedule has {count}")
@@ -142,7 +142,10 @@ class DagWitness:
             return None
         if slot != expected:
             self._findings.add(
-                4, f"{what} answers slot {slot}, but {expected} is next: it has no run and no recorded skip"
+                4,
+                f"{what} answers slot {slot}, but the schedule has none after its end"
+                if expected is None
+                else f"{what} answers slot {slot}, but {expected} is next: it has no run and no recorded skip",
             )
         return schedule
 
@@ -167,7 +170,7 @@ class DagWitness:
         if self._removed:
             self._findings.add(4, f"run {name} is created after its DAG was removed")
         if definition is not None:
-            self.runs[event.run_id] = RunWitness(name, definition, self, self._findings)
+            self.runs[event.run_id] = RunWitness(name, definition, self, self._findings, event.kind == "scheduled")
 
     def _created_for_slot(self, event: e.RunCreated) -> None:
         if event.logical_date is None:
@@ -179,6 +182,12 @@ class DagWitness:
             if (event.interval_start, event.interval_end) != expected:
                 found = (event.interval_start, event.interval_end)
                 self._findings.add(4, f"run {event.run_id} covers {found}, not the interval {expected} of its slot")
+            others = [run for run in self.runs.values() if run.scheduled]
+            if others and schedule.overlap == "skip":
+                self._findings.add(5, f"run {event.run_id} is created though {others[0].name} is not finished")
+            for other in others:
+                if schedule.overlap == "cancel_running" and not other.cancel_requested:
+                    self._findings.add(5, f"run {event.run_id} is created, and {other.name} is not cancelled for it")
         self._cursor = self._answered = event.logical_date
 
     def _started(self, event: e.RunStarted) -> None:
@@ -193,10 +202,16 @@ class DagWitness:
         if run.cancel_requested:
             self._findings.add(1, f"{run.name} is started after it was cancelled")
         limit = run.definition.workflow.concurrency.max_runs
-        if self._running >= limit:
+        if self._running >= limit and run.overlap != "allow":
             self._findings.add(5, f"{run.name} is started beyond max_runs {limit}")
+        if run.overlap == "cancel_running" and self._replaced_runs(run):
+            self._findings.add(5, f"{run.name} is started while a run that it replaces is not finished")
         run.phase = "running"
         self._running += 1
+
+    def _replaced_runs(self, run: RunWitness) -> bool:
+        """Whether scheduled runs before this one still run."""
+        return any(other.scheduled and other.phase == "running" for other in self.runs.values() if other is not run)
 
     def _run_cancel_requested(self, event: e.RunCancelRequested) -> None:
         run = self._live(event)
@@ -229,8 +244,9 @@ class DagWitness:
         """Invariant 6: whatever has not ended is explained by what it waits for."""
         waiting = [run for run in self.runs.values() if run.phase == "queued"]
         room = min((run.definition.workflow.concurrency.max_runs for run in waiting), default=0) - self._running
-        if waiting and room > 0 and not self._paused:
-            first = waiting[0]
+        first = waiting[0] if waiting else None
+        replaces = first is not None and first.overlap == "cancel_running" and self._replaced_runs(first)
+        if first is not None and room > 0 and not self._paused and not replaces:
             self._findings.add(6, f"{first.name} is queued, though there is room to start it", at=first.last)
         for run in self.runs.values():
             if run.phase == "running":
@@ -268,9 +284,3 @@ _APPLY: dict[type[e.Event], Callable[[DagWitness, Any], None]] = {
     e.RunFailed: DagWitness._run_ended,
     e.RunCancelled: DagWitness._run_ended,
 }
-
-
-def _same_slots(one: Schedule | None, other: Schedule | None) -> bool:
-    if one is None or other is None:
-        return False
-    return (one.cron, one.every_ms, one.timezone) == (other.cron, other.every_ms, other.timezone)

@@ -53,10 +53,24 @@ class TaskRecord:
 class RunWitness:
     """Follows the task events of one run. ``phase`` is ``queued`` or ``running``: an ended run is forgotten."""
 
-    __slots__ = ("_findings", "_limits", "cancel_requested", "definition", "last", "name", "open", "phase", "tasks")
+    __slots__ = (
+        "_findings",
+        "_limits",
+        "cancel_requested",
+        "definition",
+        "last",
+        "name",
+        "open",
+        "phase",
+        "scheduled",
+        "tasks",
+    )
 
-    def __init__(self, name: str, definition: Definition, limits: Limits, findings: Findings) -> None:
+    def __init__(
+        self, name: str, definition: Definition, limits: Limits, findings: Findings, scheduled: bool = False
+    ) -> None:
         self.name = name
+        self.scheduled = scheduled
         self.definition = definition
         self.phase = "queued"
         self.cancel_requested = False
@@ -65,6 +79,12 @@ class RunWitness:
         self.last = findings.at
         self._limits = limits
         self._findings = findings
+
+    @property
+    def overlap(self) -> str:
+        """The policy that it was created under; "" for a run that was asked for."""
+        schedule = self.definition.workflow.schedule
+        return schedule.overlap if self.scheduled and schedule is not None else ""
 
     def apply(self, event: e.TaskEvent) -> None:
         """Judge the next event of a task, and go on from it."""
