@@ -27,7 +27,7 @@ from tidewheel.log.interface import (
     Owner,
 )
 from tidewheel.log.kafka import KafkaLog
-from tidewheel.log.kafka.topics import wanted_config
+from tidewheel.log.kafka.settings import wanted_config
 from tidewheel.log.kafka.watchdog import EXIT_CODE, Watchdog
 from tidewheel.testing.kafka_broker import KafkaBroker, KafkaContainer, own_broker
 from tidewheel.testing.log_contract.driver import (
@@ -234,6 +234,10 @@ class TestSetup:
             ("pool-events", "cleanup.policy", "compact"),
             ("snapshots", "cleanup.policy", "delete"),
             (COMMANDS, "max.message.bytes", "1000000"),
+            ("triggers", "retention.ms", "60000"),
+            (COMMANDS, "retention.bytes", "1000000"),
+            (EVENTS, "min.insync.replicas", "2"),
+            (EVENTS, "unclean.leader.election.enable", "true"),
         ],
     )
     def test_a_setting_that_loses_data_is_refused(
@@ -246,6 +250,18 @@ class TestSetup:
             LogMisconfigured, match=rf"{topic}' has {setting}={value}, expected .*--add-config {setting}="
         ):
             log.create_topics()
+
+    def test_wrong_settings_are_put_right_on_request(self, admin: AdminClient) -> None:
+        self._create(admin, EVENTS, setting="retention.ms", value="1000")
+        self._create(admin, COMMANDS, setting="unclean.leader.election.enable", value="true")
+        time.sleep(0.3)
+        log = KafkaLog(self.address, self.prefix, PARTITIONS)
+        with pytest.raises(LogMisconfigured, match="`tidewheel topics create --repair` mends them all"):
+            log.create_topics()
+        wrong = {(setting.topic, setting.name) for setting in log.inspect_topics() if setting.verdict == "wrong"}
+        assert wrong == {(EVENTS, "retention.ms"), (COMMANDS, "unclean.leader.election.enable")}
+        log.create_topics(repair=True)
+        assert {setting.verdict for setting in log.inspect_topics()} == {"ok"}
 
     def test_an_instance_name_that_kafka_cannot_take(self, kafka_address: str) -> None:
         log = KafkaLog(kafka_address, _fresh_prefix(), PARTITIONS)

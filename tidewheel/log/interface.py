@@ -74,6 +74,27 @@ class Batch(msgspec.Struct, frozen=True):
     token: Any = None
 
 
+class TopicSetting(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting of a topic, as ``Log.inspect_topics`` finds it.
+
+    ``verdict``: ``ok``, ``warning`` (it works, at a risk) or ``wrong`` (the engine cannot keep its promises).
+    """
+
+    topic: str
+    name: str
+    found: str
+    wanted: str
+    verdict: str
+    #: The command that mends it.
+    fix: str = ""
+    #: Whether ``create_topics(repair=True)`` can.
+    alterable: bool = True
+
+    def explain(self, prefix: str = "") -> str:
+        """The difference in words."""
+        return f"topic '{prefix}{self.topic}' has {self.name}={self.found}, expected {self.wanted}"
+
+
 class LogError(Exception):
     """Base of the log's faults. The message says what, where and what to do."""
 
@@ -171,14 +192,20 @@ class Log(Protocol):
     #: Partitions of every topic: the number of shards.
     partitions: int
 
-    def create_topics(self) -> Sequence[str]:
-        """Create what is missing; gives the names created.
+    def create_topics(self, *, repair: bool = False) -> Sequence[str]:
+        """Create what is missing; gives the names created. ``repair`` puts right the settings of what is there.
 
         Raises ``LogMisconfigured`` if existing topics do not fit.
         """
 
     def check_topics(self) -> None:
         """Raise ``LogMisconfigured`` if a topic is missing or its settings are wrong, naming topic, setting and fix."""
+
+    def inspect_topics(self) -> Sequence[TopicSetting]:
+        """Every setting that matters, right or wrong; a log whose topics have none gives none.
+
+        Raises ``LogMisconfigured`` if a topic is missing.
+        """
 
     def producer(self) -> Producer:
         """A new producer."""

@@ -26,6 +26,7 @@ from tidewheel.log.interface import (
     Fenced,
     LogError,
     Record,
+    TopicSetting,
 )
 from tidewheel.log.limits import oversize
 from tidewheel.log.partition import partition_of
@@ -61,12 +62,16 @@ class MemoryLog:
             (topic, partition): [] for topic in TOPICS for partition in range(partitions)
         }
 
-    def create_topics(self) -> Sequence[str]:
+    def create_topics(self, *, repair: bool = False) -> Sequence[str]:
         """Nothing to create."""
         return ()
 
     def check_topics(self) -> None:
         """Always fine."""
+
+    def inspect_topics(self) -> Sequence[TopicSetting]:
+        """Nothing can be set."""
+        return ()
 
     def producer(self) -> MemoryProducer:
         """A new producer; what it sends is there at once."""

@@ -61,6 +61,7 @@ for family, commands in {
     for command in commands:
         app.command(rich_help_panel=family)(command)
 topics.command("create")(maintenance.create_topics)
+topics.command("check")(maintenance.check_topics)
 projection.command("rebuild")(maintenance.rebuild_projection)
 projection.command("verify")(maintenance.verify_projection)
 app.add_typer(topics, rich_help_panel=_KEEP)

@@ -87,7 +87,9 @@ def _log(surroundings: Settings) -> Finding:
         finally:
             opened.close()
     except LogMisconfigured as error:
-        return Finding("Log", "missing", str(error), "run `tidewheel topics create`")
+        return Finding(
+            "Log", "missing", str(error), "run `tidewheel topics create`; `tidewheel topics check` shows more"
+        )
     except LogError as error:
         return Finding("Log", "missing", f"{surroundings.log}: {error}", fix)
     return Finding("Log", "ok", f"{surroundings.log}: every topic is there, {opened.partitions} partitions")

@@ -1,4 +1,4 @@
-"""Commands that keep the log and the read model in order: topics create, verify, projection rebuild and verify."""
+"""Commands that keep the log and the read model in order: topics, verify, projection rebuild and verify."""
 
 from __future__ import annotations
 
@@ -8,17 +8,23 @@ import typer
 
 from tidewheel_services.cli.faults import REFUSED
 from tidewheel_services.cli.options import Dsn, Json, LogUrl, settings
-from tidewheel_services.cli.output import write, write_json
+from tidewheel_services.cli.output import table, write, write_json
 
 
-def create_topics(log: LogUrl = "", as_json: Json = False) -> None:
+def create_topics(
+    log: LogUrl = "",
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Put right the settings of topics that are there already.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Create the log's topics that are missing, and check the settings of all."""
     from tidewheel.log.opening import open_log
 
     surroundings = settings(log=log)
     opened = open_log(surroundings.log)
     try:
-        created = sorted(opened.create_topics())
+        created = sorted(opened.create_topics(repair=repair))
         partitions = opened.partitions
     finally:
         opened.close()
@@ -28,6 +34,34 @@ def create_topics(log: LogUrl = "", as_json: Json = False) -> None:
         write(f"created {', '.join(created)}, {partitions} partitions each")
     else:
         write(f"every topic was there already, {partitions} partitions each")
+
+
+def check_topics(log: LogUrl = "", as_json: Json = False) -> None:
+    """Compare the topics' settings with what the engine needs. Exit code 1 if one is missing or set wrongly."""
+    import msgspec
+
+    from tidewheel.log.opening import open_log
+
+    opened = open_log(settings(log=log).log)
+    try:
+        found = opened.inspect_topics()
+        partitions = opened.partitions
+    finally:
+        opened.close()
+    wrong = [setting for setting in found if setting.verdict == "wrong"]
+    if as_json:
+        write_json({"ok": not wrong, "partitions": partitions, "settings": [msgspec.to_builtins(s) for s in found]})
+    elif not found:
+        write(f"the log is there, {partitions} partitions; its topics have nothing to set")
+    else:
+        rows = ((s.topic, s.name, s.found, s.wanted, s.verdict) for s in found)
+        table(("topic", "setting", "found", "wanted", "verdict"), rows, "")
+        for setting in found:
+            if setting.fix:
+                write(f"{setting.topic} {setting.name}: {setting.fix}")
+        write(f"topics: {'FAILED' if wrong else 'ok'} ({partitions} partitions each)")
+    if wrong:
+        raise typer.Exit(REFUSED)
 
 
 def verify(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from tidewheel.log.interface import DEFAULT_PARTITIONS, INPUTS, LogMisconfigured, LogUnavailable
+from tidewheel.log.interface import DEFAULT_PARTITIONS, INPUTS, LogMisconfigured, LogUnavailable, TopicSetting
 from tidewheel.log.kafka.client import CONTACT_S_MAX, Config, base_config, consumer_config, unique_client_id
 from tidewheel.log.kafka.cluster import Cluster
 from tidewheel.log.kafka.owner import KafkaOwner, check_instance
@@ -57,13 +57,17 @@ class KafkaLog:
         self.partitions = partitions or next(iter(present.values()), DEFAULT_PARTITIONS)
         self._topics = KafkaTopics(self._cluster.new_admin, servers, prefix, self.partitions, replication)
 
-    def create_topics(self) -> Sequence[str]:
+    def create_topics(self, *, repair: bool = False) -> Sequence[str]:
         """Create what is missing."""
-        return self._topics.create()
+        return self._topics.create(repair)
 
     def check_topics(self) -> None:
         """Raise unless every topic is there and set as the engine needs it."""
         self._topics.check()
+
+    def inspect_topics(self) -> Sequence[TopicSetting]:
+        """The topics' settings."""
+        return self._topics.inspect()
 
     def producer(self) -> KafkaProducer:
         """A new idempotent producer."""

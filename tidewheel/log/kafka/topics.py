@@ -1,61 +1,30 @@
-"""The topics on Kafka: their settings, with reasons, how they are created and what is checked."""
+"""The topics on Kafka: how they are created, checked and put right (``kafka.settings`` says what is right)."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
 
+import structlog
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
     ConfigResource,
     NewTopic,
     ResourceType,
 )
 
-from tidewheel.log.interface import (
-    COMMANDS,
-    DEAD_LETTERS,
-    EVENTS,
-    LOGS,
-    MAIL,
-    POOL_EVENTS,
-    SNAPSHOTS,
-    TOPICS,
-    TRIGGERS,
-    LogMisconfigured,
-)
-from tidewheel.log.kafka.client import CONTACT_S_MAX, MESSAGE_BYTES_MAX, fault_of, unavailable
+from tidewheel.log.interface import TOPICS, LogMisconfigured, TopicSetting
+from tidewheel.log.kafka.client import CONTACT_S_MAX, fault_of, unavailable
+from tidewheel.log.kafka.settings import REPLICATION, judge, wanted_config
 
-_DAY_MS = 86_400_000
-_FOR_EVER = -1
-
-#: Days each topic keeps. Journals are the truth and stay; snapshots are compacted; what has been answered may go.
-_RETENTION_MS: Mapping[str, int] = {
-    TRIGGERS: 7 * _DAY_MS,
-    COMMANDS: 7 * _DAY_MS,
-    EVENTS: _FOR_EVER,
-    POOL_EVENTS: _FOR_EVER,
-    SNAPSHOTS: _FOR_EVER,
-    MAIL: _DAY_MS,
-    LOGS: 30 * _DAY_MS,
-    DEAD_LETTERS: 30 * _DAY_MS,
-}
-#: Replicas when the cluster has as many brokers.
-_REPLICATION = 3
 _CREATE_S_MAX = 30.0
+#: Faults that one message names.
+_SHOWN_MAX = 5
 
-
-def wanted_config(topic: str, replication: int) -> dict[str, str]:
-    """The settings a topic is created with."""
-    return {
-        "cleanup.policy": "compact" if topic == SNAPSHOTS else "delete",
-        "retention.ms": str(_RETENTION_MS[topic]),
-        "retention.bytes": str(_FOR_EVER),
-        "max.message.bytes": str(MESSAGE_BYTES_MAX),
-        # With three replicas one may be away; fewer cannot promise anything when a broker is lost.
-        "min.insync.replicas": "2" if replication >= _REPLICATION else "1",
-    }
+_log = structlog.get_logger("tidewheel.kafka")
 
 
 class KafkaTopics:
@@ -75,13 +44,16 @@ class KafkaTopics:
         self._partitions = partitions
         self._replication = replication
 
-    def create(self) -> list[str]:
-        """Create what is missing, then check everything; gives the short names created."""
+    def create(self, repair: bool = False) -> list[str]:
+        """Create what is missing, then check everything; gives the short names created.
+
+        ``repair`` puts right the settings of those that are there.
+        """
         admin = self._new_admin()
         present, brokers = existing(admin, self._servers, self._prefix)
         self._check_partitions(present)
         missing = [topic for topic in TOPICS if topic not in present]
-        replication = self._replication or min(_REPLICATION, brokers)
+        replication = self._replication or min(REPLICATION, brokers)
         wanted = [
             NewTopic(
                 self._prefix + topic,
@@ -98,12 +70,27 @@ class KafkaTopics:
                 if self._was_created(name, future.result):
                     created.append(name.removeprefix(self._prefix))
             self._wait_until_seen()
+        if repair:
+            self._repair()
         self.check()
         return created
 
     def check(self) -> None:
-        """Raise ``LogMisconfigured`` naming the first topic and setting that do not fit."""
-        present, _ = existing(self._new_admin(), self._servers, self._prefix)
+        """Raise ``LogMisconfigured`` naming what does not fit and the commands that mend it; warn of the rest."""
+        settings = self.inspect()
+        wrong = [setting for setting in settings if setting.verdict == "wrong"]
+        if wrong:
+            said = "\n".join(f"{setting.explain(self._prefix)}. Fix: {setting.fix}" for setting in wrong[:_SHOWN_MAX])
+            more = f"\n(and {len(wrong) - _SHOWN_MAX} more)" if len(wrong) > _SHOWN_MAX else ""
+            raise LogMisconfigured(f"{said}{more}\n`tidewheel topics create --repair` mends them all")
+        for setting in settings:
+            if setting.verdict == "warning":
+                _log.warning("a topic is set in a risky way", what=setting.explain(self._prefix), fix=setting.fix)
+
+    def inspect(self) -> list[TopicSetting]:
+        """Every setting that matters, of every topic. Raises ``LogMisconfigured`` if a topic is missing."""
+        admin = self._new_admin()
+        present, brokers = existing(admin, self._servers, self._prefix)
         missing = [self._prefix + topic for topic in TOPICS if topic not in present]
         if missing:
             raise LogMisconfigured(
@@ -111,8 +98,51 @@ class KafkaTopics:
                 "run `tidewheel topics create`, or give the right prefix in the log's URL"
             )
         self._check_partitions(present)
-        for topic, config in self._describe(TOPICS).items():
-            self._check_config(topic, config)
+        copies = self._copies(admin)
+        return [
+            setting
+            for topic, config in self._describe(TOPICS).items()
+            for setting in judge(topic, config, copies[topic], brokers, self._prefix, self._servers)
+        ]
+
+    def _copies(self, admin: AdminClient) -> dict[str, int]:
+        """The least number of replicas of a partition, by topic."""
+        try:
+            metadata = admin.list_topics(timeout=CONTACT_S_MAX)
+        except KafkaException as error:
+            raise unavailable(self._servers, "asking for its topics", error) from error
+        return {
+            topic: min(len(found.replicas) for found in metadata.topics[self._prefix + topic].partitions.values())
+            for topic in TOPICS
+        }
+
+    def _repair(self) -> None:
+        wrong: dict[str, list[TopicSetting]] = {}
+        for setting in self.inspect():
+            if setting.verdict != "ok" and setting.alterable:
+                wrong.setdefault(setting.topic, []).append(setting)
+        resources = [
+            ConfigResource(
+                ResourceType.TOPIC,
+                self._prefix + topic,
+                incremental_configs=[
+                    ConfigEntry(setting.name, setting.wanted, incremental_operation=AlterConfigOpType.SET)
+                    for setting in settings
+                ],
+            )
+            for topic, settings in wrong.items()
+        ]
+        if not resources:
+            return
+        admin = self._new_admin()
+        try:
+            for future in admin.incremental_alter_configs(resources, request_timeout=CONTACT_S_MAX).values():
+                future.result(CONTACT_S_MAX * 2)
+        except KafkaException as error:
+            raise unavailable(self._servers, "changing topic settings", error) from error
+        deadline = time.monotonic() + CONTACT_S_MAX  # what the controller knows reaches the brokers a moment later
+        while time.monotonic() < deadline and any(s.verdict != "ok" and s.alterable for s in self.inspect()):
+            time.sleep(0.05)
 
     def _wait_until_seen(self) -> None:
         """A created topic takes a moment to reach the metadata that brokers answer with."""
@@ -157,18 +187,6 @@ class KafkaTopics:
             raise unavailable(self._servers, "reading topic settings", error) from error
         return described
 
-    def _check_config(self, topic: str, config: Mapping[str, str]) -> None:
-        wanted = wanted_config(topic, 1)
-        exact = ["cleanup.policy"]
-        if _RETENTION_MS[topic] == _FOR_EVER and topic != SNAPSHOTS:
-            exact += ["retention.ms", "retention.bytes"]
-        for setting in exact:
-            if config.get(setting) != wanted[setting]:
-                raise _wrong_setting(self._prefix + topic, setting, config.get(setting), wanted[setting])
-        if int(config.get("max.message.bytes", "0")) < MESSAGE_BYTES_MAX:
-            found = config.get("max.message.bytes")
-            raise _wrong_setting(self._prefix + topic, "max.message.bytes", found, wanted["max.message.bytes"])
-
 
 def existing(admin: AdminClient, servers: str, prefix: str) -> tuple[dict[str, int], int]:
     """Our topics by short name with their partition counts, and the number of brokers."""
@@ -178,10 +196,3 @@ def existing(admin: AdminClient, servers: str, prefix: str) -> tuple[dict[str, i
         raise unavailable(servers, "asking for its topics", error) from error
     present = {topic: metadata.topics[prefix + topic] for topic in TOPICS if prefix + topic in metadata.topics}
     return {topic: len(found.partitions) for topic, found in present.items()}, len(metadata.brokers)
-
-
-def _wrong_setting(topic: str, setting: str, found: str | None, wanted: str) -> LogMisconfigured:
-    return LogMisconfigured(
-        f"topic '{topic}' has {setting}={found}, expected {wanted}. Fix: kafka-configs.sh --bootstrap-server … "
-        f"--alter --entity-type topics --entity-name {topic} --add-config {setting}={wanted}"
-    )

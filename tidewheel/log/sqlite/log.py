@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from tidewheel.log.interface import INPUTS, TOPICS, LogMisconfigured
+from tidewheel.log.interface import INPUTS, TOPICS, LogMisconfigured, TopicSetting
 from tidewheel.log.sqlite.access import SqliteProducer, SqliteReader
 from tidewheel.log.sqlite.file import connect, create, fault_of, first_id, partitions_of
 from tidewheel.log.sqlite.hub import Hub, release_hub, share_hub
@@ -35,7 +35,7 @@ class SqliteLog:
             )
         self.partitions = found or partitions or DEFAULT_SQLITE_PARTITIONS
 
-    def create_topics(self) -> Sequence[str]:
+    def create_topics(self, *, repair: bool = False) -> Sequence[str]:
         """Make the file if there is none."""
         if partitions_of(self._path) is not None:
             return ()
@@ -46,6 +46,11 @@ class SqliteLog:
         """Raise unless the file is there."""
         if partitions_of(self._path) is None:
             raise LogMisconfigured(f"there is no log at {self._path}: run `tidewheel topics create`, or check the path")
+
+    def inspect_topics(self) -> Sequence[TopicSetting]:
+        """Nothing can be set."""
+        self.check_topics()
+        return ()
 
     def producer(self) -> SqliteProducer:
         """A new producer."""
