@@ -102,6 +102,10 @@ kafka: $(STAMP) ## Start a local Kafka broker in the foreground: Docker if it an
 bench: $(STAMP) ## Measure throughput and delays on a real Kafka and Postgres; writes build/bench.json
 	@$(BIN)/python -m benchmarks $(ARGS)
 
+.PHONY: chaos
+chaos: $(STAMP) ## Hundreds of faults on a real Kafka and Postgres under load, then the comparison; writes build/chaos.json
+	@$(BIN)/python -m tests.chaos $(ARGS)
+
 .PHONY: clean
 clean: ## Remove what was built; keeps .venv
 	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

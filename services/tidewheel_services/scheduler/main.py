@@ -16,7 +16,7 @@ import structlog
 from tidewheel.core.rules import Rules
 from tidewheel.definition.expressions import CelEvaluator
 from tidewheel.log.interface import Log
-from tidewheel.runtime.scheduler import Scheduler, wall_clock_ms
+from tidewheel.runtime.scheduler import CHECKPOINT_EVENTS, Scheduler, wall_clock_ms
 from tidewheel_services.config import Settings
 from tidewheel_services.instance import hold_name
 from tidewheel_services.waiting_for_log import keep_on, open_when_there
@@ -40,8 +40,15 @@ class Pulse:
         return wall_clock_ms()
 
 
-def run_scheduler(settings: Settings, stop: threading.Event, *, fallback_name: str) -> None:
-    """Own shards of ``settings.log`` until ``stop``.
+def run_scheduler(
+    settings: Settings,
+    stop: threading.Event,
+    *,
+    fallback_name: str,
+    lease_ms: int | None = None,
+    checkpoint_events: int = CHECKPOINT_EVENTS,
+) -> None:
+    """Own shards of ``settings.log`` until ``stop``; leases and checkpoints as long as usual unless said otherwise.
 
     Raises ``LogMisconfigured`` and ``NameTaken``; a log that is away is waited for.
     """
@@ -50,13 +57,20 @@ def run_scheduler(settings: Settings, stop: threading.Event, *, fallback_name: s
         if log is None:
             return
         try:
-            own_shards(log, name, stop)
+            own_shards(log, name, stop, lease_ms=lease_ms, checkpoint_events=checkpoint_events)
         finally:
             log.close()
 
 
-def own_shards(log: Log, name: str, stop: threading.Event, *, lease_ms: int | None = None) -> None:
-    """The same over an open log, with no name held; ``lease_ms`` instead of the usual."""
+def own_shards(
+    log: Log,
+    name: str,
+    stop: threading.Event,
+    *,
+    lease_ms: int | None = None,
+    checkpoint_events: int = CHECKPOINT_EVENTS,
+) -> None:
+    """The same over an open log, with no name held."""
     pulse = Pulse()
     threading.Thread(target=_watch, args=(pulse, stop), name="watchdog", daemon=True).start()
 
@@ -67,7 +81,7 @@ def own_shards(log: Log, name: str, stop: threading.Event, *, lease_ms: int | No
 
     def own() -> None:
         pulse()
-        scheduler = Scheduler(log, name, evaluator, clock=pulse, rules=rules)
+        scheduler = Scheduler(log, name, evaluator, clock=pulse, rules=rules, checkpoint_events=checkpoint_events)
         _log.info("scheduler is up", instance=name)
         scheduler.run(stop)
 

@@ -1,0 +1,69 @@
+"""`make chaos`: hundreds of faults on a real Kafka and Postgres under load, then the comparison; see docs/chaos.md."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from tests.chaos import report
+from tests.chaos.campaign import Campaign
+from tests.chaos.plan import deal
+from tests.chaos.site import Site
+
+REPORT = Path("build/chaos.json")
+CYCLES = 360
+
+console = Console(width=160, highlight=False)
+
+
+def main() -> int:
+    """Run the campaign; 1 if it is no pass."""
+    parser = argparse.ArgumentParser(prog="make chaos ARGS=…", description=__doc__)
+    parser.add_argument("--cycles", type=int, default=CYCLES, help=f"faults to make, one a cycle (default {CYCLES})")
+    parser.add_argument(
+        "--kind", action="append", default=[], help="only this kind, KIND or KIND:STEP; may be repeated"
+    )
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000), help="order of the faults")
+    parser.add_argument("--rate", type=float, default=6.0, help="runs asked for, a second (default 6)")
+    arguments = parser.parse_args()
+    rng = random.Random(arguments.seed)
+    cards = itertools.islice(deal(rng, arguments.kind), arguments.cycles)
+    home = Path(tempfile.mkdtemp(prefix="tidewheel-chaos-"))
+    console.print(f"seed {arguments.seed}, {arguments.cycles} cycles; processes write to {home}")
+    begun = time.monotonic()
+    with Site(home, rate=arguments.rate) as site:
+        campaign = Campaign(site, rng, lambda number, outcome: console.print(report.line(number, outcome)))
+        campaign.play(cards)
+        console.print("everything runs again; waiting until every run has ended")
+        verdict = campaign.conclude()
+        refused = site.journal.counts["ReportRefused"]
+    found = report.figures(
+        campaign.outcomes,
+        verdict,
+        seed=arguments.seed,
+        brokers=1,
+        refused=refused,
+        wall_s=time.monotonic() - begun,
+    )
+    report.write(found, REPORT)
+    report.table(found, console)
+    failed = report.failures(found, idle_is_failure=not arguments.kind)
+    for reason in failed:
+        console.print(f"FAILED: {reason}", soft_wrap=True)
+    if not failed:
+        shutil.rmtree(home, ignore_errors=True)
+    console.print(f"written: {REPORT}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

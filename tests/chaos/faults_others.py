@@ -1,0 +1,159 @@
+"""Faults of everything but schedulers: workers, projector, API, broker, Postgres, and the network to both."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import Iterator
+
+from tests.chaos.outcome import Card, NotReached, Outcome
+from tests.chaos.scheduler_process import LEASE_MS
+from tests.chaos.site import SCHEDULERS, WORKERS, Site
+from tests.chaos.striking import strike
+from tidewheel.testing.kafka_frames import Api
+
+#: Stopped for longer than its leases live, so that what it does afterwards comes too late.
+WORKER_PAUSE_S = LEASE_MS / 1000 + 3
+_PAUSE_S = 4.0
+_STEP_S = 8.0
+#: What is under way gets this long to arrive before a single broker is killed (``kill_broker``).
+_SETTLE_S = 0.2
+
+
+def fault_worker(site: Site, card: Card, rng: random.Random) -> Outcome:
+    """Kill a worker, or stop it for longer than its leases live; the cycle does not wait for its return."""
+    if len(site.running(WORKERS)) < len(WORKERS):
+        for name in WORKERS:
+            site.resume(name)
+    victim = rng.choice(WORKERS)
+    member = site.members[victim]
+    outcome = Outcome(card=card, victim=victim, struck=True)
+    if card.kind == "worker-kill":
+        return strike(site, outcome, site.shards, member.kill, member.start)
+    return strike(site, outcome, site.shards, lambda: site.pause_for(victim, WORKER_PAUSE_S))
+
+
+def hold_report(site: Site, card: Card, rng: random.Random) -> Outcome:
+    """A worker's report is on its way for longer than its lease lives."""
+    victim = rng.choice(site.running(WORKERS))
+    with site.held(lambda request: request.api == Api.PRODUCE and request.client == victim) as hold:
+        hold.wait(_STEP_S)
+        return strike(site, Outcome(card=card, victim=victim), site.shards, lambda: time.sleep(WORKER_PAUSE_S))
+
+
+def fault_projector(site: Site, card: Card, rng: random.Random) -> Outcome:
+    """Kill or stop the projector, at any time or when it asks Postgres to commit."""
+    member = site.members["projector"]
+    outcome = Outcome(card=card, victim="projector", struck=True)
+    with _writing(site, outcome):
+        if card.kind == "projector-kill":
+            return strike(site, outcome, site.shards, member.kill, member.start)
+        strike(site, outcome, site.shards, member.pause)
+        time.sleep(_PAUSE_S)
+    member.resume()
+    return outcome
+
+
+@contextlib.contextmanager
+def _writing(site: Site, outcome: Outcome) -> Iterator[None]:
+    """Where the card says so: the projector has asked Postgres to commit, and Postgres has not heard of it."""
+    if outcome.card.step != "committing":
+        yield
+        return
+    hold = site.postgres_proxy.hold(lambda request: b"COMMIT" in request.body)
+    try:
+        outcome.inside = hold.wait(_STEP_S) is not None
+        if not outcome.inside:
+            raise NotReached(f"the projector did not come to commit within {_STEP_S:g} s")
+        yield
+    finally:
+        hold.drop()
+        site.postgres_proxy.forget(hold)
+
+
+def fault_api(site: Site, card: Card, rng: random.Random) -> Outcome:
+    """Kill or stop the API."""
+    member = site.members["api"]
+    outcome = Outcome(card=card, victim="api", struck=True)
+    if card.kind == "api-kill":
+        return strike(site, outcome, site.shards, member.kill, member.start)
+    strike(site, outcome, site.shards, member.pause)
+    time.sleep(_PAUSE_S)
+    member.resume()
+    return outcome
+
+
+def kill_broker(site: Site, card: Card, rng: random.Random) -> Outcome:
+    """Kill the broker and start it again.
+
+    A single broker of Kafka 4.4 that is killed between the answer to a commit and its markers forgets them, which no
+    client can mend. So nothing new reaches it for a moment before: transactions are open, commits are not under way.
+    """
+    site.kafka.freeze()
+    time.sleep(_SETTLE_S)
+    outcome = Outcome(card=card, victim="broker", struck=True)
+
+    def again() -> None:
+        site.kafka.cut()
+        site.kafka.thaw()
+        site.broker.start()
+
+    return strike(site, outcome, site.shards, site.broker.kill, again)
+
+
+def restart_broker(site: Site, card: Card, rng: random.Random) -> Outcome:
+    """Shut the broker down in order and start it again."""
+    outcome = Outcome(card=card, victim="broker", struck=True)
+    return strike(site, outcome, site.shards, site.broker.stop, site.broker.start)
+
+
+def pause_broker(site: Site, card: Card, rng: random.Random) -> Outcome:
+    """The broker freezes: connections stay open and nothing answers."""
+
+    def blow() -> None:
+        site.broker.pause()
+        time.sleep(_PAUSE_S)
+        site.broker.resume()
+
+    return strike(site, Outcome(card=card, victim="broker", struck=True), site.shards, blow)
+
+
+def fault_postgres(site: Site, card: Card, rng: random.Random) -> Outcome:
+    """Kill Postgres, or shut it down in order; it is away for a moment and comes back."""
+    outcome = Outcome(card=card, victim="postgres", struck=True)
+    with _writing(site, outcome):
+        strike(site, outcome, site.shards, site.postgres.stop if card.step == "clean" else site.kill_postgres)
+    time.sleep(rng.uniform(0.5, 2.0))
+    site.start_postgres()
+    return outcome
+
+
+def cut(site: Site, card: Card, rng: random.Random) -> Outcome:
+    """Break one process's connections to the broker, or everybody's to Postgres."""
+    if card.step == "postgres":
+        return strike(site, Outcome(card=card, victim="postgres"), site.shards, site.postgres_proxy.cut)
+    victim = rng.choice(site.running((*SCHEDULERS, *WORKERS, "projector", "api")))
+    return strike(site, Outcome(card=card, victim=victim), site.shards, lambda: site.kafka.cut(victim))
+
+
+def half_open(site: Site, card: Card, rng: random.Random) -> Outcome:
+    """One scheduler's connections die and nobody is told."""
+    victim = rng.choice(site.running(SCHEDULERS))
+    shards = site.shards_of(victim)
+    return strike(site, Outcome(card=card, victim=victim), shards, lambda: site.kafka.half_open(victim))
+
+
+def slow_network(site: Site, card: Card, rng: random.Random) -> Outcome:
+    """Everything to and from the broker is late for a while, or nothing passes at all."""
+
+    def blow() -> None:
+        if card.step == "frozen":
+            site.kafka.freeze()
+        else:
+            site.kafka.delay_s = 0.1
+        time.sleep(_PAUSE_S)
+        site.kafka.delay_s = 0.0
+        site.kafka.thaw()
+
+    return strike(site, Outcome(card=card, victim="network"), site.shards, blow)

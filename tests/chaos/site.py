@@ -1,0 +1,214 @@
+"""The installation under fire: a real broker and Postgres, each behind a proxy, and every process of Tidewheel."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import httpx
+from confluent_kafka.admin import AdminClient
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from tests.chaos.journal import JournalReader
+from tests.chaos.load import Load, write_dags
+from tests.chaos.members import Member
+from tests.e2e.running import document, eventually
+from tidewheel.log.interface import TRIGGERS
+from tidewheel.log.opening import open_log
+from tidewheel.testing.kafka_broker import KafkaBroker
+from tidewheel.testing.kafka_frames import Request
+from tidewheel.testing.tcp_proxy import Hold, TcpProxy
+from tidewheel_services.embedded_postgres import EmbeddedPostgres
+
+PREFIX = "chaos."
+GROUP = PREFIX + "schedulers"
+PARTITIONS = 4
+SCHEDULERS = ("s1", "s2")
+WORKERS = ("w1", "w2")
+
+_ROOT = Path(__file__).parents[2]
+_TIDEWHEEL = ("-m", "tidewheel_services.cli")
+_PYTHONPATH = os.pathsep.join(str(_ROOT / part) for part in ("", "services", "projections"))
+
+
+class Site:
+    """Everything that runs, and how to reach it. Use it as a context."""
+
+    def __init__(self, home: Path, *, rate: float, short_lived: bool = False) -> None:
+        self.home = home
+        self.ledger = home / "ledger"
+        self.members: dict[str, Member] = {}
+        self._resume_at: dict[str, float] = {}
+        self._rate = rate
+        self._short_lived = short_lived
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Site:
+        with contextlib.ExitStack() as stack:
+            self._start_servers(stack)
+            self._start_members(stack)
+            self._start_load(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def shards(self) -> frozenset[int]:
+        """All of them."""
+        return frozenset(range(PARTITIONS))
+
+    def shards_of(self, scheduler: str) -> frozenset[int]:
+        """What the group has given to this scheduler."""
+        admin = AdminClient({"bootstrap.servers": self.broker.address, "log_level": 0})
+        members = admin.describe_consumer_groups([GROUP])[GROUP].result(timeout=10).members
+        return frozenset(
+            partition.partition
+            for member in members
+            if member.group_instance_id == PREFIX + scheduler
+            for partition in member.assignment.topic_partitions
+        )
+
+    @contextlib.contextmanager
+    def held(self, wanted: Callable[[Request], bool], *, answer: bool = False) -> Iterator[Hold]:
+        """A hold on the broker's proxy, forgotten in the end."""
+        hold = self.kafka.hold(wanted, answer=answer)
+        try:
+            yield hold
+        finally:
+            self.kafka.forget(hold)
+
+    def restart_ended(self) -> list[str]:
+        """Start again what ended by itself, and say what."""
+        return [member.name for member in self.members.values() if member.start_if_ended()]
+
+    def resume_due(self) -> None:
+        """Let those go on whose time has come."""
+        for name, due in list(self._resume_at.items()):
+            if time.monotonic() >= due:
+                self.resume(name)
+
+    def pause_for(self, name: str, seconds: float) -> None:
+        """Stop a process until ``resume_due`` is called after so long."""
+        self.members[name].pause()
+        self._resume_at[name] = time.monotonic() + seconds
+
+    def resume(self, name: str) -> None:
+        """Let a stopped process go on."""
+        self._resume_at.pop(name, None)
+        self.members[name].resume()
+
+    def running(self, names: Sequence[str]) -> list[str]:
+        """Those of them that live and are not stopped."""
+        return [name for name in names if self.members[name].running]
+
+    def restore(self) -> None:
+        """Everything runs and every connection works."""
+        self.kafka.delay_s = self.postgres_proxy.delay_s = 0.0
+        self.kafka.thaw()
+        self.postgres_proxy.thaw()
+        if not self.broker.is_running():
+            self.broker.start()
+        for member in self.members.values():
+            if member.stopped:
+                self.resume(member.name)
+            elif not member.running:
+                member.kill()
+                member.start()
+
+    def kill_postgres(self) -> None:
+        """As ``kill -9`` of the whole server does: its children follow their parent."""
+        pid = int((self._postgres_data / "postmaster.pid").read_text().split("\n", 1)[0])
+        os.kill(pid, signal.SIGKILL)
+        self.postgres.stop()
+
+    def start_postgres(self) -> None:
+        """Start it again on its data; its socket keeps its place."""
+        self.postgres.start()
+
+    def member(self, name: str, command: tuple[str, ...]) -> Member:
+        """A process of the installation, not started, with a client id of its own and the proxies in its settings."""
+        env = {
+            "TIDEWHEEL_LOG": f"{self.url}&client.id={name}",
+            "TIDEWHEEL_POSTGRES": self.dsn,
+            "TIDEWHEEL_INSTANCE": name,
+            "PYTHONPATH": _PYTHONPATH,
+            "CHAOS_LEDGER": str(self.ledger),
+            "CHAOS_WORKER": name,
+        }
+        return Member(name, command, env, self.home)
+
+    def scheduler(self, name: str) -> Member:
+        """A scheduler, not started."""
+        return self.member(name, ("-m", "tests.chaos.scheduler_process"))
+
+    def _start_servers(self, stack: contextlib.ExitStack) -> None:
+        self.kafka = stack.enter_context(TcpProxy(("127.0.0.1", 0), kafka=True))
+        self.broker = stack.enter_context(
+            KafkaBroker(data=self.home / "kafka", short_lived=self._short_lived, advertised=self.kafka.port)
+        )
+        self.kafka.server = ("127.0.0.1", self.broker.proxied_port)
+        self.url = f"kafka://{self.kafka.address}?prefix={PREFIX}&partitions={PARTITIONS}"
+        self.direct_url = f"kafka://{self.broker.address}?prefix={PREFIX}&partitions={PARTITIONS}"
+        # Flushed as in production: what is killed here must keep what it has acknowledged.
+        self.postgres = stack.enter_context(EmbeddedPostgres(self.home / "postgres"))
+        place = conninfo_to_dict(self.postgres.dsn)
+        directory = Path(str(place["host"]))
+        self._postgres_data = self.postgres.directory.resolve()
+        self.postgres_proxy = stack.enter_context(TcpProxy(directory / ".s.PGSQL.5432", kafka=False))
+        self.dsn = make_conninfo(
+            "",
+            host="127.0.0.1",
+            port=self.postgres_proxy.port,
+            user=place["user"],
+            dbname=place["dbname"],
+            sslmode="disable",
+            gssencmode="disable",
+            connect_timeout=5,
+        )
+        self.log = open_log(self.direct_url)
+        stack.callback(self.log.close)
+        self.log.create_topics()
+
+    def _start_members(self, stack: contextlib.ExitStack) -> None:
+        self.api = f"http://127.0.0.1:{_free_port()}"
+        worker = ("worker", "--pool", "default=8", "--pool", "other=8", "--project")
+        project = str(Path(__file__).parent / "project")
+        for name in SCHEDULERS:
+            self.members[name] = self.scheduler(name)
+        for name in WORKERS:
+            self.members[name] = self.member(name, (*_TIDEWHEEL, *worker, project))
+        self.members["projector"] = self.member("projector", (*_TIDEWHEEL, "projector"))
+        self.members["api"] = self.member("api", (*_TIDEWHEEL, "api", "--port", self.api.rpartition(":")[2]))
+        for member in self.members.values():
+            stack.callback(member.stop)
+            member.start()
+        for name in SCHEDULERS:
+            self.members[name].wait_until_up("scheduler is up")
+        self.members["api"].wait_until_up("api is up")
+        eventually(lambda: httpx.get(f"{self.api}/ready").status_code == 200, 60, "the API to be ready")
+
+    def _start_load(self, stack: contextlib.ExitStack) -> None:
+        self.journal = JournalReader(self.log)
+        self.journal.start()
+        stack.callback(self.journal.stop)
+        written = write_dags(self.home / "dags", PARTITIONS)
+        env = {"TIDEWHEEL_API": self.api, "PYTHONPATH": _PYTHONPATH}
+        assert len(document("deploy", self.home / "dags", env=env)) == written
+        self.load = Load(self.api, self.broker.address, PREFIX + TRIGGERS, PARTITIONS, self._rate)
+        self.load.start()
+        with self.journal.watch(self.shards) as watch:
+            watch.begin()
+            assert watch.done.wait(60), f"no task starts on shards {sorted(self.shards - watch.found.keys())}"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
