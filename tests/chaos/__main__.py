@@ -56,7 +56,7 @@ def main() -> int:
     )
     report.write(found, REPORT)
     report.table(found, console)
-    failed = report.failures(found, idle_is_failure=not arguments.kind)
+    failed = report.failures(found, vacuous=not arguments.kind)
     for reason in failed:
         console.print(f"FAILED: {reason}", soft_wrap=True)
     if not failed:

@@ -62,7 +62,7 @@ class Campaign:
 
     def _cycle(self, card: Card) -> Outcome:
         site = self._site
-        site.resume_due()
+        site.do_what_is_due()
         counts = site.journal.counts.copy()
         ended = len(site.journal.ended)
         begun = time.monotonic()

@@ -23,23 +23,23 @@ _SETTLE_S = 0.2
 
 def fault_worker(site: Site, card: Card, rng: random.Random) -> Outcome:
     """Kill a worker, or stop it for longer than its leases live; the cycle does not wait for its return."""
-    if len(site.running(WORKERS)) < len(WORKERS):
-        for name in WORKERS:
-            site.resume(name)
+    for name in WORKERS:
+        site.members[name].resume()
     victim = rng.choice(WORKERS)
     member = site.members[victim]
     outcome = Outcome(card=card, victim=victim, struck=True)
     if card.kind == "worker-kill":
         return strike(site, outcome, site.shards, member.kill, member.start)
-    return strike(site, outcome, site.shards, lambda: site.pause_for(victim, WORKER_PAUSE_S))
+    site.later(WORKER_PAUSE_S, member.resume)
+    return strike(site, outcome, site.shards, member.pause)
 
 
 def hold_report(site: Site, card: Card, rng: random.Random) -> Outcome:
-    """A worker's report is on its way for longer than its lease lives."""
+    """A worker's report is on its way for longer than its lease lives; the cycle does not wait for its arrival."""
     victim = rng.choice(site.running(WORKERS))
-    with site.held(lambda request: request.api == Api.PRODUCE and request.client == victim) as hold:
-        hold.wait(_STEP_S)
-        return strike(site, Outcome(card=card, victim=victim), site.shards, lambda: time.sleep(WORKER_PAUSE_S))
+    hold = site.kafka.hold(lambda request: request.api == Api.PRODUCE and request.client == victim)
+    site.later(WORKER_PAUSE_S, lambda: site.kafka.forget(hold))
+    return strike(site, Outcome(card=card, victim=victim), site.shards, lambda: hold.wait(_STEP_S))
 
 
 def fault_projector(site: Site, card: Card, rng: random.Random) -> Outcome:
@@ -111,12 +111,11 @@ def restart_broker(site: Site, card: Card, rng: random.Random) -> Outcome:
 def pause_broker(site: Site, card: Card, rng: random.Random) -> Outcome:
     """The broker freezes: connections stay open and nothing answers."""
 
-    def blow() -> None:
-        site.broker.pause()
+    def after() -> None:
         time.sleep(_PAUSE_S)
         site.broker.resume()
 
-    return strike(site, Outcome(card=card, victim="broker", struck=True), site.shards, blow)
+    return strike(site, Outcome(card=card, victim="broker", struck=True), site.shards, site.broker.pause, after)
 
 
 def fault_postgres(site: Site, card: Card, rng: random.Random) -> Outcome:
@@ -152,8 +151,10 @@ def slow_network(site: Site, card: Card, rng: random.Random) -> Outcome:
             site.kafka.freeze()
         else:
             site.kafka.delay_s = 0.1
+
+    def after() -> None:
         time.sleep(_PAUSE_S)
         site.kafka.delay_s = 0.0
         site.kafka.thaw()
 
-    return strike(site, Outcome(card=card, victim="network"), site.shards, blow)
+    return strike(site, Outcome(card=card, victim="network"), site.shards, blow, after)

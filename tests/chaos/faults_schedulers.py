@@ -18,6 +18,8 @@ from tidewheel.testing.tcp_proxy import Hold
 STEP_S = 15.0
 #: Past the group's session and the transaction's time-out.
 PAST_SESSION_S = 7.0
+#: Between one change of the group and the next.
+STORM_S = 3.0
 _ANSWER_S = 2.0
 
 
@@ -148,17 +150,18 @@ def _deliver(late: Hold, *, other_open: bool) -> HeldEnd:
 
 
 def storm(site: Site, card: Card, rng: random.Random) -> Outcome:
-    """A scheduler joins or leaves every three seconds."""
+    """A scheduler joins or leaves every three seconds; each time all shards are without an owner for a moment."""
     guest = site.scheduler("s3")
-
-    def blow() -> None:
-        for leave in (guest.stop, guest.kill):
-            guest.start()
-            time.sleep(3)
-            leave()
-            time.sleep(3)
-
+    outcome = Outcome(card=card, victim="s3", struck=True)
+    longest: dict[int, float] = {}
     try:
-        return strike(site, Outcome(card=card, victim="s3", struck=True), site.shards, blow)
+        for change in (guest.start, guest.stop, guest.start, guest.kill):
+            begun = time.monotonic()
+            strike(site, outcome, site.shards, change)
+            for shard, late_s in outcome.failover_s.items():
+                longest[shard] = max(late_s, longest.get(shard, 0.0))
+            time.sleep(max(0.0, begun + STORM_S - time.monotonic()))
     finally:
         guest.stop()
+    outcome.failover_s = longest
+    return outcome

@@ -43,7 +43,7 @@ class Site:
         self.home = home
         self.ledger = home / "ledger"
         self.members: dict[str, Member] = {}
-        self._resume_at: dict[str, float] = {}
+        self._later: list[tuple[float, Callable[[], object]]] = []
         self._rate = rate
         self._short_lived = short_lived
         self._stack = contextlib.ExitStack()
@@ -88,21 +88,17 @@ class Site:
         """Start again what ended by itself, and say what."""
         return [member.name for member in self.members.values() if member.start_if_ended()]
 
-    def resume_due(self) -> None:
-        """Let those go on whose time has come."""
-        for name, due in list(self._resume_at.items()):
-            if time.monotonic() >= due:
-                self.resume(name)
+    def later(self, seconds: float, action: Callable[[], object]) -> None:
+        """Do this at the first cycle that begins after so long."""
+        self._later.append((time.monotonic() + seconds, action))
 
-    def pause_for(self, name: str, seconds: float) -> None:
-        """Stop a process until ``resume_due`` is called after so long."""
-        self.members[name].pause()
-        self._resume_at[name] = time.monotonic() + seconds
-
-    def resume(self, name: str) -> None:
-        """Let a stopped process go on."""
-        self._resume_at.pop(name, None)
-        self.members[name].resume()
+    def do_what_is_due(self, *, all_of_it: bool = False) -> None:
+        """Do what was put off."""
+        now = time.monotonic()
+        due = [action for when, action in self._later if all_of_it or when <= now]
+        self._later = [(when, action) for when, action in self._later if not all_of_it and when > now]
+        for action in due:
+            action()
 
     def running(self, names: Sequence[str]) -> list[str]:
         """Those of them that live and are not stopped."""
@@ -110,6 +106,7 @@ class Site:
 
     def restore(self) -> None:
         """Everything runs and every connection works."""
+        self.do_what_is_due(all_of_it=True)
         self.kafka.delay_s = self.postgres_proxy.delay_s = 0.0
         self.kafka.thaw()
         self.postgres_proxy.thaw()
@@ -117,7 +114,7 @@ class Site:
             self.broker.start()
         for member in self.members.values():
             if member.stopped:
-                self.resume(member.name)
+                member.resume()
             elif not member.running:
                 member.kill()
                 member.start()

@@ -18,7 +18,7 @@ import pytest
 from tidewheel.log.interface import EVENTS, Log, LogUnavailable
 from tidewheel.log.kafka import KafkaLog
 from tidewheel.log.sqlite import SqliteLog
-from tidewheel.testing.log_contract.driver import command, read_all, send, texts
+from tidewheel.testing.log_contract.driver import command, owns_all, poll_until, read_all, send, texts
 
 _SHARDS = 4
 _PATIENCE_S = 30.0
@@ -145,6 +145,19 @@ class TestKafka:
         assert time.monotonic() - killed < 4.0
         _send_commands(log, ["x"])
         _wait_for_events(log, ["x"])
+
+    def test_a_restarted_owner_is_not_taken_for_its_predecessor_after_a_fault(
+        self, url: str, log: Log, start: Start
+    ) -> None:
+        """The group goes on showing the client id of the life before: Kafka replaces a static member's id, not that."""
+        first = start(url, "a")
+        first.wait_for(_owns_all)
+        first.kill()
+        again = log.owner("a")
+        poll_until(again, owns_all)
+        again.reset()
+        poll_until(again, owns_all)
+        again.close()
 
     def test_an_owner_killed_inside_a_transaction_restarts_at_once(self, url: str, log: Log, start: Start) -> None:
         first = start(url, "a", "--stop-before-commit")

@@ -101,16 +101,18 @@ class Cluster:
             settled.setdefault(place[1], {})[place] = offset
         return settled
 
-    def holder(self, instance: str) -> str:
-        """Client id of the group's member of this name; nothing if there is none.
+    def holder(self, instance: str) -> tuple[str, str] | None:
+        """Member id and client id of the group's member of this name, if there is one.
 
-        A static member's id is its name and a UUID. The newer ``describe_consumer_groups`` asks the coordinator.
+        The client id is that of the first process of this name that joined: Kafka keeps it when a restart takes the
+        place, and gives that one a new member id, which for a static member is its name and a UUID. The newer
+        ``describe_consumer_groups`` asks the coordinator.
         """
         name = f"{self._prefix}{instance}-"
         for member_id, client_id in self._client_ids().items():
             if member_id.startswith(name) and len(member_id) == len(name) + _UUID_LENGTH:
-                return client_id
-        return ""
+                return member_id, client_id
+        return None
 
     def _client_ids(self) -> dict[str, str]:
         """The group's members, by member id."""

@@ -57,8 +57,8 @@ class GroupState(Protocol):
     ) -> dict[int, dict[tuple[str, int], int]]:
         """Start offsets by short topic and partition, of those shards whose committed positions are settled."""
 
-    def holder(self, instance: str) -> str:
-        """Client id of the group's member of this name; nothing if there is none."""
+    def holder(self, instance: str) -> tuple[str, str] | None:
+        """Member id and client id of the group's member of this name, if there is one."""
 
 
 class KafkaOwner:
@@ -348,8 +348,13 @@ class KafkaOwner:
         self._fenced = False
 
     def _refuse_if_replaced(self) -> None:
-        """Starting anything anew would throw out another process of our name, and it us, without end."""
-        if self._group.holder(self._instance) not in ("", self._client_id):
+        """Starting anything anew would throw out another process of our name, and it us, without end.
+
+        The member id says who we are. Where the answer to our own join was lost we do not know it; then the client id
+        tells, unless it is that of an earlier life.
+        """
+        holder = self._group.holder(self._instance)
+        if holder is not None and holder[0] != self._consumer.memberid() and holder[1] != self._client_id:
             self._fenced = True
             raise Fenced(f"another scheduler has started as instance '{self._instance}'; give each its own name")
 
