@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import ssl
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
+import trustme
 from conftest import StartWorker
 from engine import Engine
 
@@ -50,21 +53,9 @@ class Handler(BaseHTTPRequestHandler):
                 self._answer(200, b"{oops", "application/json")
             case "/slow":
                 self.started.set()
-                try:
-                    for _ in range(100):
-                        time.sleep(0.05)
-                        self.connection.setblocking(False)
-                        if self.connection.recv(1) == b"":
-                            self.hung_up.set()
-                            return
-                except BlockingIOError:
-                    self._wait_hang_up()
-
-    def _wait_hang_up(self) -> None:
-        self.connection.setblocking(True)
-        self.connection.settimeout(10)
-        if self.connection.recv(1) == b"":
-            self.hung_up.set()
+                self.connection.settimeout(10)
+                if self.connection.recv(1) == b"":
+                    self.hung_up.set()
 
     def _answer(self, status: int, body: bytes, kind: str) -> None:
         self.send_response(status)
@@ -76,17 +67,37 @@ class Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = _serve  # noqa: N815
 
 
-@pytest.fixture
-def url() -> Iterator[str]:
+@contextlib.contextmanager
+def serving(tls: ssl.SSLContext | None = None) -> Iterator[str]:
     Handler.asked.clear()
     Handler.started.clear()
     Handler.hung_up.clear()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
+    yield f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_port}"
     server.shutdown()
     server.server_close()
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with serving() as url:
+        yield url
+
+
+@pytest.fixture
+def tls_url(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+    """Of a server whose certificate the worker trusts."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(tls)
+    with serving(tls) as url:
+        yield url
 
 
 def test_an_answer_in_json_is_the_output(engine: Engine, process_worker: StartWorker, url: str) -> None:
@@ -175,9 +186,13 @@ def test_no_half_of_a_secret_stays_in_an_excerpt(
 
 
 @pytest.mark.parametrize("how", ["cancel", "timeout"])
-def test_a_request_under_way_is_cut(engine: Engine, process_worker: StartWorker, url: str, how: str) -> None:
+@pytest.mark.parametrize("scheme", ["url", "tls_url"])
+def test_a_request_under_way_is_cut(
+    engine: Engine, process_worker: StartWorker, request: pytest.FixtureRequest, scheme: str, how: str
+) -> None:
+    url = request.getfixturevalue(scheme)
     process_worker()
-    task = engine.assign(HttpSpec(method="GET", url=f"{url}/slow"), timeout_ms=300 if how == "timeout" else None)
+    task = engine.assign(HttpSpec(method="GET", url=f"{url}/slow"), timeout_ms=1_000 if how == "timeout" else None)
     assert Handler.started.wait(5)
     if how == "cancel":
         engine.wait(lambda: bool(engine.of(ReportStarted, task)), "started")

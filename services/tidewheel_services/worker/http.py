@@ -53,7 +53,8 @@ class _Line:
     def trace(self, event: str, info: Mapping[str, object]) -> None:
         """Told by httpx of each step."""
         with self._lock:
-            if event == "connection.connect_tcp.complete":
+            # TLS takes the socket over: the one before is closed then.
+            if event.endswith((".connect_tcp.complete", ".start_tls.complete")):
                 stream = info.get("return_value")
                 found = stream.get_extra_info("socket") if hasattr(stream, "get_extra_info") else None
                 self._socket = found if isinstance(found, socket.socket) else None
@@ -64,7 +65,8 @@ class _Line:
     def _cut(self) -> None:
         if self._socket is not None:
             with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
+                # The connection's own, also under TLS: that of TLS would pull its state away from under the reader.
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
 
 class Http:
