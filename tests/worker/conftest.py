@@ -89,6 +89,11 @@ def process_worker(
     yield start
 
 
+def written(*files: Path) -> bool:
+    """Whether there is something in each; a file is there before its text is."""
+    return all(file.exists() and file.stat().st_size > 0 for file in files)
+
+
 def wait_until(condition: Callable[[], bool], what: str, limit_s: float = 10.0) -> None:
     """Wait for something that is about to become true."""
     deadline = time.monotonic() + limit_s

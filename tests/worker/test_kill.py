@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import wait_until
+from conftest import wait_until, written
 from test_shell import alive
 
 import tidewheel.worker
@@ -24,7 +24,7 @@ def victim(project: Path) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         [sys.executable, str(Path(__file__).parent / "victim.py"), str(project)], stdout=subprocess.PIPE, text=True
     )
-    wait_until(lambda: all((project / name).exists() for name in PIDS), "all processes are up", 20)
+    wait_until(lambda: written(*(project / name for name in PIDS)), "all processes are up", 20)
     assert all(alive(project / name) for name in PIDS)
     yield process
     process.kill()

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import StartWorker, wait_until
+from conftest import StartWorker, wait_until, written
 from engine import Engine, python
 from test_shell import alive
 
@@ -212,7 +212,7 @@ def test_a_cancel_ends_the_call_and_its_children(
 ) -> None:
     process_worker(grace_s=0.5)
     task = engine.assign(python("shop:hangs", stubborn=stubborn))
-    wait_until((project / "self").exists, "up")
+    wait_until(lambda: written(project / "self"), "up")
     engine.stop(task, cancel=True)
     assert isinstance(engine.ending(task), ReportCancelled)
     assert not alive(project / "self") and not alive(project / "child")
@@ -288,7 +288,7 @@ def test_a_stopped_worker_cannot_overrun_a_lease(
     engine.success(engine.assign(python("shop:pid")))
     task = engine.assign(python("shop:hangs"), lease_ms=4_000)
     monkeypatch.setattr(Watch, "_turn", lambda self, now: now + 0.1)
-    wait_until((project / "self").exists, "up")
+    wait_until(lambda: written(project / "self"), "up")
     failure = engine.failure(task, 6)
     assert isinstance(failure, ReportFailure) and failure.kind == "worker_lost"
     assert not engine.of(ReportStarted, task)

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import StartWorker, wait_until
+from conftest import StartWorker, wait_until, written
 from engine import Engine, run
 
 from tidewheel.core.assignment import Secret
@@ -150,7 +150,7 @@ def test_a_stop_finds_processes_that_left_the_group(
     worker = process_worker(grace_s=0.3)
     task = engine.assign(run(STUBBORN))
     engine.wait(lambda: bool(engine.of(ReportStarted, task)), "started")
-    wait_until(lambda: (project / "escaped").exists() and (project / "daemon").exists(), "all are up")
+    wait_until(lambda: written(project / "escaped", project / "daemon"), "all are up")
     time.sleep(0.1)
     assert alive(project / "escaped") and alive(project / "daemon")
     engine.stop(task, cancel=cancel)
@@ -256,7 +256,7 @@ def test_a_command_longer_than_the_system_takes_is_refused(engine: Engine, proce
 def test_nothing_is_left_when_the_worker_stops(engine: Engine, process_worker: StartWorker, project: Path) -> None:
     worker = process_worker()
     task = engine.assign(run("trap '' TERM; setsid sleep 100 & echo $! > child; while :; do sleep 0.1; done"))
-    wait_until((project / "child").exists, "up")
+    wait_until(lambda: written(project / "child"), "up")
     worker.stop(drain_s=0.1)
     failure = engine.failure(task)
     assert failure.kind == "worker_lost" and "shutting down" in failure.message
@@ -268,7 +268,7 @@ def test_a_killed_supervisor_is_replaced_and_its_tasks_are_gone(
 ) -> None:
     process_worker()
     task = engine.assign(run("setsid sleep 100 & echo $! > child; echo $$ > self; while :; do sleep 0.1; done"))
-    wait_until(lambda: (project / "child").exists() and (project / "self").exists(), "up")
+    wait_until(lambda: written(project / "child", project / "self"), "up")
     os.kill(supervisor.pid, 9)  # type: ignore[attr-defined]
     assert engine.failure(task).kind == "worker_lost"
     assert engine.success(engine.assign(run("true"))) is None

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import select
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tidewheel_services.worker.messages import Exited
-from tidewheel_services.worker.supervision import Supervisor
+from tidewheel_services.worker.messages import COOKIE, Exited
+from tidewheel_services.worker.processes import cookie_of
+from tidewheel_services.worker.supervision import Supervisor, output_pipes
 
 END_S_MAX = 30
 
@@ -21,6 +25,34 @@ def supervisor() -> Iterator[Supervisor]:
     supervisor = Supervisor()
     yield supervisor
     supervisor.close()
+
+
+def test_a_process_that_has_just_begun_is_not_taken_for_a_stranger() -> None:
+    """``Popen`` returns while the child is still becoming the program, and has no environment to show."""
+    for _ in range(100):
+        with subprocess.Popen(["/bin/sleep", "100"], env={COOKIE: "of this test"}) as process:
+            seen = cookie_of(process.pid)
+            process.kill()
+        assert seen in ("of this test", None)
+        assert cookie_of(process.pid) == ""
+
+
+def test_a_process_short_of_files_leaks_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int] = []
+    pipe = os.pipe
+
+    def one_pipe() -> tuple[int, int]:
+        if opened:
+            raise OSError(errno.EMFILE, "too many open files")
+        opened.extend(pipe())
+        return opened[0], opened[1]
+
+    monkeypatch.setattr(os, "pipe", one_pipe)
+    with pytest.raises(OSError, match="too many"):
+        output_pipes()
+    for descriptor in opened:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
 
 
 @pytest.mark.parametrize("surplus", [0, 1_000_000], ids=["one send", "many sends"])

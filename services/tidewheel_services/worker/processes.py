@@ -79,13 +79,18 @@ def children() -> list[int]:
         return [child for child in _pids() if _parent(child) == pid]
 
 
-def cookie_of(pid: int) -> str:
-    """The cookie in the process's environment; empty if it has none or is gone."""
-    try:
-        environment = (_PROC / f"{pid}/environ").read_bytes()
-    except OSError:
-        return ""
-    for entry in environment.split(b"\0"):
+def cookie_of(pid: int) -> str | None:
+    """The cookie in the process's environment; empty if it has none or is gone.
+
+    None: that cannot be told just now. A process shows no environment while it becomes another program (``Popen`` has
+    returned by then), nor while it dies.
+    """
+    environment = _environment(pid)
+    if environment == b"":
+        if _in_passing(pid):
+            return None
+        environment = _environment(pid)  # it may have become the other program between the two looks
+    for entry in (environment or b"").split(b"\0"):
         name, _, value = entry.partition(b"=")
         if name == COOKIE.encode():
             return value.decode("utf-8", "replace")
@@ -94,7 +99,7 @@ def cookie_of(pid: int) -> str:
 
 def with_cookie(prefix: str) -> list[int]:
     """All processes of this machine whose cookie begins with ``prefix``."""
-    return [pid for pid in _pids() if cookie_of(pid).startswith(prefix)]
+    return [pid for pid in _pids() if (cookie_of(pid) or "").startswith(prefix)]
 
 
 def _pids() -> Iterator[int]:
@@ -103,8 +108,30 @@ def _pids() -> Iterator[int]:
 
 
 def _parent(pid: int) -> int:
+    found = _status(pid)
+    return int(found[1]) if found else 0
+
+
+def _environment(pid: int) -> bytes | None:
+    """None: it may not be read."""
+    try:
+        return (_PROC / f"{pid}/environ").read_bytes()
+    except PermissionError:
+        return None
+    except OSError:
+        return b""
+
+
+def _in_passing(pid: int) -> bool:
+    """Whether the process lives, and nothing says where its environment ends (see ``proc_pid_stat(5)``)."""
+    found = _status(pid)
+    return bool(found) and found[0] not in (b"Z", b"X") and found[48:49] == [b"0"]
+
+
+def _status(pid: int) -> list[bytes]:
+    """What the kernel tells of the process, from its state on; nothing if it is gone."""
     try:
         # The command's name, in parentheses, may hold anything; what follows the last parenthesis is regular.
-        return int((_PROC / f"{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0
+        return (_PROC / f"{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return []

@@ -12,6 +12,8 @@ from tidewheel_services.worker.messages import Exited, SpawnFailed
 from tidewheel_services.worker.supervision import Process
 
 READ_BYTES = 65_536
+#: More than the largest pipe holds: what a process left behind goes on to write is not waited for.
+DRAIN_READS_MAX = 32
 #: What is kept of stderr, and what a message shows of its last line. Kept is more: it is cut before it is masked, and
 #: half a secret at the cut is no secret that could be recognised.
 TAIL_BYTES = 8_192
@@ -60,8 +62,9 @@ class Pump:
         """Move what is in the pipes now."""
         for descriptor, stream in list(self._pipes.items()):
             os.set_blocking(descriptor, False)
-            while self._move(descriptor, stream, log):
-                pass
+            for _ in range(DRAIN_READS_MAX):
+                if not self._move(descriptor, stream, log):
+                    break
             os.set_blocking(descriptor, True)
 
     def forget(self, descriptor: int) -> None:

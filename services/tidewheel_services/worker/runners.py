@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import select
 import signal
 import socket
@@ -36,7 +35,7 @@ from tidewheel_services.worker.messages import (
 )
 from tidewheel_services.worker.pump import Pump
 from tidewheel_services.worker.shell import GRACE_S, signal_name
-from tidewheel_services.worker.supervision import Lost, Process, Supervisor, close_all, python_argv
+from tidewheel_services.worker.supervision import Lost, Process, Supervisor, close_all, output_pipes, python_argv
 
 #: A runner that nobody used for so long is ended, but for this many that stay warm.
 IDLE_S = 60.0
@@ -57,24 +56,22 @@ class Runner:
 
     def __init__(self, supervisor: Supervisor, project_dir: Path, env: Mapping[str, str]) -> None:
         self.channel, theirs = socket.socketpair()
-        out_read, out_write = os.pipe()
-        err_read, err_write = os.pipe()
-        self._pipes = (out_read, err_read)
+        self._pipes, writers = output_pipes()
         try:
             self.process: Process = supervisor.spawn(
                 python_argv("tidewheel_services.worker.runner_main", str(project_dir)),
                 env,
                 project_dir,
-                (out_write, err_write, theirs.fileno()),
+                (*writers, theirs.fileno()),
             )
-        except Lost:
+        except BaseException:
             self.channel.close()
             close_all(self._pipes)
             raise
         finally:
             theirs.close()
-            close_all((out_write, err_write))
-        self.pump = Pump({out_read: "stdout", err_read: "stderr"}, self.process, (self.channel.fileno(),))
+            close_all(writers)
+        self.pump = Pump({self._pipes[0]: "stdout", self._pipes[1]: "stderr"}, self.process, (self.channel.fileno(),))
         self.frames = Frames()
         self.idle_since = 0.0
 

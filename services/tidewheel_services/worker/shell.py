@@ -19,7 +19,7 @@ from tidewheel.worker.secrets import Secrets, SecretUnavailable, resolve_all
 from tidewheel_services.worker.environment import described, inherited
 from tidewheel_services.worker.messages import Exited, SpawnFailed
 from tidewheel_services.worker.pump import Pump
-from tidewheel_services.worker.supervision import Lost, Process, Supervisor, close_all
+from tidewheel_services.worker.supervision import Lost, Process, Supervisor, close_all, output_pipes
 
 GRACE_S = 10.0
 SHELL = "/bin/sh"
@@ -85,24 +85,21 @@ class Shell:
         """Nothing of its own."""
 
     def _run(self, attempt: Attempt, argv: tuple[str, ...], env: dict[str, str], output: Path) -> Outcome:
-        out_read, out_write = os.pipe()
-        err_read, err_write = os.pipe()
+        readers, writers = output_pipes()
         try:
             try:
-                process = self._supervisor.spawn(
-                    argv, env, self._project_dir, (out_write, err_write), attempt.lease.fence_at
-                )
+                process = self._supervisor.spawn(argv, env, self._project_dir, writers, attempt.lease.fence_at)
             finally:
-                close_all((out_write, err_write))
+                close_all(writers)
             try:
                 attempt.attach(ProcessControl(process, self._grace_s))
-                pump = Pump({out_read: "stdout", err_read: "stderr"}, process)
+                pump = Pump({readers[0]: "stdout", readers[1]: "stderr"}, process)
                 word = pump.wait_exit(attempt.log)
             finally:
                 attempt.detach()
                 process.close()
         finally:
-            close_all((out_read, err_read))
+            close_all(readers)
         return ended(word, attempt, output, pump.last_line(self._secrets.masker))
 
 

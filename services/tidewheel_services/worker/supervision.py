@@ -218,6 +218,17 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
+def output_pipes() -> tuple[tuple[int, int], tuple[int, int]]:
+    """Two pipes, for stdout and stderr: where to read, and where to write."""
+    out_read, out_write = os.pipe()
+    try:
+        err_read, err_write = os.pipe()
+    except OSError:
+        close_all((out_read, out_write))
+        raise
+    return (out_read, err_read), (out_write, err_write)
+
+
 def close_all(descriptors: Sequence[int]) -> None:
     """Close descriptors that may be closed already."""
     for descriptor in descriptors:

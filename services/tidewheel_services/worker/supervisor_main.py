@@ -70,6 +70,8 @@ class Task:
         #: When STOPPING and LINGERING turn into KILLING, and when KILLING is given up.
         self.until = math.inf
         self.asked: set[int] = set()
+        #: What its first process left, as last seen.
+        self.orphans: set[int] = set()
 
 
 class Supervisor:
@@ -246,22 +248,23 @@ class Supervisor:
             task.phase = Phase.LINGERING
             task.until = now + LINGER_S
         elif task.phase is Phase.STOPPING and now < task.until:
-            for pid in left:
-                if pid != task.pid and pid not in task.asked:
-                    task.asked.add(pid)
-                    signal_process(pid, signal.SIGTERM)
+            for pid in task.orphans - task.asked:
+                task.asked.add(pid)
+                signal_process(pid, signal.SIGTERM)
         elif task.phase is Phase.KILLING and now >= task.until:
             self._say(task, Exited(-signal.SIGKILL if task.status is None else task.status, task.fenced, len(left)))
             self._end(task)
         elif task.phase is Phase.KILLING or now >= task.until:
             self._kill(task)
-            for pid in left:
-                if pid != task.pid:
-                    signal_process(pid, signal.SIGKILL)
+            for pid in task.orphans:
+                signal_process(pid, signal.SIGKILL)
 
     def _left(self, task: Task) -> list[int]:
-        """What the task's first process left: orphans with its cookie, and the group's number if that has members."""
-        left = [pid for pid in children() if pid not in self._by_pid and cookie_of(pid) == task.cookie]
+        """What the task's first process left: orphans with its cookie or, just now, with none that could be read, and
+        the group's number if that has members."""
+        cookies = {pid: cookie_of(pid) for pid in children() if pid not in self._by_pid}
+        task.orphans = {pid for pid, cookie in cookies.items() if cookie == task.cookie}
+        left = [pid for pid, cookie in cookies.items() if cookie in (task.cookie, None)]
         if signal_group(task.pid, 0):
             left.append(task.pid)
         return left
