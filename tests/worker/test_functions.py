@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from conftest import StartWorker
+from conftest import StartWorker, wait_until
 from engine import Engine, python, run
 
 from tidewheel.core.assignment import PythonSpec, Secret
@@ -20,6 +20,8 @@ from tidewheel.core.commands import (
 )
 from tidewheel.log.interface import COMMANDS
 from tidewheel.worker import Context, Worker, current
+from tidewheel.worker.attempt import Attempt
+from tidewheel.worker.roster import Roster
 
 
 def test_a_function_gets_its_arguments_and_its_result_is_the_output(engine: Engine, start_worker: StartWorker) -> None:
@@ -241,6 +243,24 @@ def test_a_timeout_is_reported_at_once_and_the_slot_stays_taken(engine: Engine, 
     assert cancelled.is_set()
     assert len(engine.endings(task)) == 1
     assert worker.running == 0
+
+
+def test_a_function_that_returns_as_it_is_ended_keeps_no_slot(
+    engine: Engine, start_worker: StartWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = start_worker(1, functions={"work": lambda context: context.cancelled.wait(10), "next": lambda: "here"})
+    settle = Roster.settle
+
+    def settle_late(roster: Roster, attempt: Attempt) -> bool:
+        won = settle(roster, attempt)
+        if won and not attempt.assignment.task.startswith("next"):
+            wait_until(lambda: attempt not in worker._slots.occupied, "its thread is back")
+        return won
+
+    monkeypatch.setattr(Roster, "settle", settle_late)
+    assert engine.failure(engine.assign(python("work"), timeout_ms=50)).kind == "timeout"
+    assert engine.success(engine.assign(python("next"), "next")) == "here"
+    assert engine.of(LeavePool) == []
 
 
 def test_when_all_slots_are_stuck_the_worker_leaves_the_pool(engine: Engine, start_worker: StartWorker) -> None:

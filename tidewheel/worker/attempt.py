@@ -70,6 +70,7 @@ class Attempt:
         "lease",
         "progress",
         "received",
+        "returned",
         "settled",
         "start_reported",
         "started",
@@ -97,6 +98,8 @@ class Attempt:
         self.started_at = 0
         self.started = 0.0
         self.begun = False
+        #: Its thread has come back from the executor.
+        self.returned = False
         self.settled = False
         self.start_reported = False
         self.stopped: StopReason | None = None

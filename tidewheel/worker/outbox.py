@@ -45,6 +45,7 @@ class Outbox:
         self._producer = producer
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._waiting_chars = 0
+        self._waiting_lock = threading.Lock()
         self._give_up_at: float | None = None
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tidewheel-outbox", daemon=True)
@@ -69,8 +70,7 @@ class Outbox:
         """Send a log chunk; False: too many wait."""
         if self._waiting_chars > WAITING_CHARS_MAX:
             return False
-        # Not exact without a lock, and need not be: it bounds memory.
-        self._waiting_chars += len(chunk.text)
+        self._count_waiting(len(chunk.text))
         self._queue.put((LOGS, f"{chunk.dag}/{chunk.run_id}/{chunk.task}/{chunk.attempt}", chunk, None))
         return True
 
@@ -92,13 +92,18 @@ class Outbox:
             self._producer.close()
         return left == 0
 
+    def _count_waiting(self, chars: int) -> None:
+        # Of many threads: a count lost between two of them would stay in the sum for the worker's life.
+        with self._waiting_lock:
+            self._waiting_chars += chars
+
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:
             topic, key, message, attempt = item
             if attempt is not None and attempt.settled:
                 continue
             if isinstance(message, LogChunk):
-                self._waiting_chars -= len(message.text)
+                self._count_waiting(-len(message.text))
             try:
                 record = Append(topic, key.encode(), codec.encode(message))
             except Exception as error:

@@ -238,6 +238,7 @@ class Worker:
             except Exception as error:
                 _log.exception("an executor failed", worker=self.name, attempt=attempt.key)
                 outcome = Failed("worker_lost", f"the worker failed: {outcome_of_exception(error).message}")
+            attempt.returned = True
             attempt.detach()
             attempt.close_log()
         if self._roster.settle(attempt):
@@ -252,7 +253,11 @@ class Worker:
             return
         if attempt.begun:
             self._stuck.add(attempt)
-            self._resize(attempt.assignment.pool)
+            if attempt.returned:
+                # Just now, and perhaps before its thread could find it here.
+                self._stuck.discard(attempt)
+            else:
+                self._resize(attempt.assignment.pool)
             if attempt.stopped is StopReason.CANCEL:
                 # It ignored its cancellation and still runs, so it is not "cancelled": its lease runs out unrenewed.
                 return
