@@ -52,11 +52,11 @@ def due_at(state: Aggregate, timer: Timer, backlog_runs: int) -> int | None:
 
 
 def schedule_due(state: Dag, backlog_runs: int) -> int | None:
-    """When the schedule's next slot fires; None if there is none, while paused, or while too many runs wait."""
+    """When the schedule's next slot fires; None if there is none, while paused, or while too many of its runs wait."""
     if not state.version or state.paused or state.removed or state.cursor is None:
         return None
     schedule = state.definition.workflow.schedule
-    if schedule is None or len(state.queued_runs) >= backlog_runs:
+    if schedule is None or state.queued_scheduled >= backlog_runs:
         return None
     slot = next_slot(schedule, state.cursor)
     return None if slot is None else fires_at(schedule, state.dag, slot)

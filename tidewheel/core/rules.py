@@ -28,6 +28,15 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     #: How long a worker is on a pool's list without renewing. Twice the lease: an idle worker costs one event per
     #: half term.
     worker_term_ms: int = 60_000
-    #: Runs of one DAG that may wait for ``max_runs`` before its schedule holds back further slots: keeps a ten-year
-    #: backlog bounded.
+    #: Scheduled runs of one DAG that may wait for ``max_runs`` before its schedule holds back further slots: keeps a
+    #: ten-year backlog bounded.
     backlog_runs: int = 100
+    #: Runs of one DAG that may wait for ``max_runs`` before further triggers are put off, and the bytes of inputs of
+    #: its live runs. A waiting run is about 1 KiB of memory beside its inputs.
+    waiting_runs_max: int = 1_000
+    waiting_bytes_max: int = 16 * 2**20
+    #: Live runs of all DAGs of one shard, and their bytes of inputs, before the shard reads no triggers.
+    shard_runs_max: int = 10_000
+    shard_bytes_max: int = 64 * 2**20
+    #: Set while the shard in which is decided is at its bound.
+    shard_full: bool = False

@@ -147,6 +147,8 @@ def _dag(stored: _StoredDag) -> Dag:
         runs=Map({run.run_id: run for run in stored.runs}),
         created=stored.created,
         queued_runs=Ordered(place_of(run) for run in stored.runs if run.phase == "queued"),
+        queued_scheduled=sum(run.phase == "queued" and run.kind == "scheduled" for run in stored.runs),
+        input_bytes=sum(len(run.inputs) for run in stored.runs),
         held=stored.held,
         ready=Ordered(ready),
         active_tasks=sum(task.phase in ACTIVE for run in stored.runs for task in run.tasks.values()),

@@ -103,6 +103,10 @@ class Dag(msgspec.Struct, frozen=True):
     #: Runs created so far; gives the next one its order.
     created: int = 0
     queued_runs: Ordered[RunPlace] = Ordered()
+    #: How many of them the schedule made.
+    queued_scheduled: int = 0
+    #: Length of the inputs of all live runs together.
+    input_bytes: int = 0
     #: Tasks that became ready so far while ``max_tasks`` was reached.
     held: int = 0
     ready: Ordered[ReadyPlace] = Ordered()

@@ -37,6 +37,8 @@ JOURNALS = (EVENTS, POOL_EVENTS)
 TOPICS = (TRIGGERS, COMMANDS, EVENTS, POOL_EVENTS, SNAPSHOTS, MAIL, LOGS, DEAD_LETTERS)
 
 DEFAULT_PARTITIONS = 32
+#: Kafka takes 4,096 bytes beside a position (``offset.metadata.max.bytes``).
+NOTE_BYTES_MAX = 4_000
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -65,13 +67,14 @@ class Batch(msgspec.Struct, frozen=True):
     """What one ``Owner.poll`` gave.
 
     ``shards`` maps each shard owned *now* to its epoch: a number that differs whenever the shard was taken away in
-    between, even if it came back. ``token`` is the driver's proof of ownership for ``commit``. Records are only of
-    owned shards.
+    between, even if it came back. ``notes`` is what stands beside each shard's position on ``triggers``
+    (``Owner.note``). ``token`` is the driver's proof of ownership for ``commit``. Records are only of owned shards.
     """
 
     records: tuple[Record, ...]
     shards: Mapping[int, int]
     token: Any = None
+    notes: Mapping[int, str] = msgspec.field(default_factory=dict)
 
 
 class TopicSetting(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,6 +175,13 @@ class Owner(Protocol):
         Every shard still owned gets a new epoch at the next ``poll``.
         """
 
+    def note(self, notes: Mapping[int, str]) -> None:
+        """From the next commit on this stands beside the positions on ``triggers`` of these owned shards.
+
+        At most ``NOTE_BYTES_MAX`` bytes each. Whoever owns the shard next finds it in ``Batch.notes``. A ``reset``
+        goes back to what was committed.
+        """
+
     def pause_triggers(self, shards: frozenset[int]) -> None:
         """Read no ``triggers`` of exactly these shards until called again; ``commands`` are always read."""
 
@@ -251,6 +261,9 @@ class Log(Protocol):
 
         A member that died counts until its session is over.
         """
+
+    def noted(self, partition: int) -> str:
+        """What stands beside the committed position on ``triggers`` of this shard; empty if nothing does."""
 
     def close(self) -> None:
         """Let go of everything opened through this log that its user has not closed."""

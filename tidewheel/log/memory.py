@@ -55,6 +55,7 @@ class MemoryLog:
         self._changed = threading.Condition()
         self._group = Group(partitions)
         self._committed: dict[tuple[str, int], int] = {}
+        self._notes: dict[int, str] = {}
         self._faults: deque[tuple[str | None, Fault]] = deque()
         self._starts: dict[tuple[str, int], int] = {}
         #: None is an offset without a record: a marker, or part of an aborted transaction.
@@ -131,6 +132,11 @@ class MemoryLog:
         """The owners' committed input positions on this shard."""
         with self._changed:
             return {topic: self._committed.get((topic, partition)) for topic in INPUTS}
+
+    def noted(self, partition: int) -> str:
+        """What stands beside the position on triggers."""
+        with self._changed:
+            return self._notes.get(partition, "")
 
     def close(self) -> None:
         """Nothing to let go of; the records stay readable."""
@@ -252,6 +258,7 @@ class MemoryOwner:
         self._member = Member(instance)
         self._positions: dict[tuple[str, int], int] = {}
         self._known: dict[int, int] = {}
+        self._notes: dict[int, str] = {}
         self._paused: frozenset[int] = frozenset()
         self._held: frozenset[int] = frozenset()
         self._must_reset = False
@@ -276,7 +283,7 @@ class MemoryOwner:
                 remaining = deadline - time.monotonic()
                 if records or changed or remaining <= 0:
                     shards = dict(self._member.epochs)
-                    return Batch(tuple(records), shards, token=shards)
+                    return Batch(tuple(records), shards, token=shards, notes=dict(self._notes))
                 log._changed.wait(remaining)
 
     def commit(self, batch: Batch, appends: Sequence[Append]) -> Mapping[tuple[str, int], int]:
@@ -311,6 +318,10 @@ class MemoryOwner:
             self._log._group.renew(self._member)
             self._start_shards()
 
+    def note(self, notes: Mapping[int, str]) -> None:
+        """Keep these beside the positions on triggers."""
+        self._notes.update(notes)
+
     def pause_triggers(self, shards: frozenset[int]) -> None:
         """Read no triggers of these shards."""
         with self._log._changed:
@@ -343,6 +354,8 @@ class MemoryOwner:
             if self._known.get(shard) != epoch:
                 for topic in INPUTS:
                     self._positions[topic, shard] = self._log._committed.get((topic, shard), 0)
+                self._notes[shard] = self._log._notes.get(shard, "")
+        self._notes = {shard: self._notes[shard] for shard in epochs}
         self._known = dict(epochs)
 
     def _take(self, max_records: int) -> list[Record]:
@@ -368,6 +381,7 @@ class MemoryOwner:
         if log._markers:
             for place in last:
                 log._records[place].append(None)
+        log._notes.update(self._notes)
         for shard in self._member.epochs.keys() - self._held:
             for topic in INPUTS:
                 log._committed[topic, shard] = self._positions[topic, shard]

@@ -7,14 +7,15 @@ from typing import cast
 
 from tidewheel.core import commands as c
 from tidewheel.log.interface import TRIGGERS, Record
+from tidewheel.runtime.backlog import Backlog
 from tidewheel.runtime.shard import shard_of, target_of
 from tidewheel.runtime.work import Work
 from tidewheel.wire.codec import DecodeError, decode
 from tidewheel.wire.triggers import decode_trigger
 
 
-def take_in(work: Work, record: Record, partitions: int) -> None:
-    """Decide one input record; one that is no command becomes a dead letter."""
+def take_in(work: Work, record: Record, partitions: int, backlog: Backlog) -> None:
+    """Decide one input record, unless it is a trigger that has to wait; one that is no command is a dead letter."""
     try:
         command = _command(record)
     except DecodeError as error:
@@ -23,6 +24,8 @@ def take_in(work: Work, record: Record, partitions: int) -> None:
     name = target_of(cast("c.DagCommand | c.PoolCommand", command)).name
     if shard_of(name, partitions) != record.partition:
         work.forward(record, name, command)
+        return
+    if record.topic == TRIGGERS and not backlog.admits(work, name, record):
         return
     work.handle(command, f"{record.topic}/{record.partition}/{record.offset}", record)
 

@@ -31,6 +31,7 @@ from tidewheel.log.interface import (
     Log,
     LogUnavailable,
 )
+from tidewheel.runtime.backlog import Backlog
 from tidewheel.runtime.checkpoints import Round
 from tidewheel.runtime.intake import take_in
 from tidewheel.runtime.quarantine import Quarantine, StoppedShard
@@ -48,6 +49,8 @@ BATCH_RECORDS = 500
 BATCH_EVENTS = 20_000
 #: The loop looks up at least this often, whatever the clocks say.
 POLL_S_MAX = 1.0
+#: The same while triggers that waited are being read, which nothing else announces.
+_READING_S = 0.02
 #: A checkpoint a shard after so many events: a takeover then folds at most about a second's worth.
 CHECKPOINT_EVENTS = 20_000
 #: A shard that went stays in memory so long: where shards move, they often come back within seconds.
@@ -75,6 +78,9 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     #: How long the last commit took, and when it was (ms since the epoch; 0: none yet).
     commit_ms: float
     committed_at: int
+    #: Shards that read no triggers, and DAGs whose triggers wait, because too many runs do.
+    paused_shards: tuple[int, ...]
+    postponed_dags: tuple[str, ...]
 
 
 class Scheduler:
@@ -101,6 +107,7 @@ class Scheduler:
         self._checkpoint_events = checkpoint_events
         self._owner = source.owner(instance)
         self._producer = source.producer()
+        self._backlog = Backlog(source, self._owner, self._rules)
         self._owned: dict[int, Shard] = {}
         #: Shards that went a while ago, and when, so that one that comes back is folded on from where it was left.
         self._lost: dict[int, tuple[int, Shard]] = {}
@@ -130,6 +137,8 @@ class Scheduler:
             stopped=self._quarantine.stopped,
             commit_ms=self._commit_ms,
             committed_at=self._committed_at,
+            paused_shards=self._backlog.paused,
+            postponed_dags=self._backlog.postponed,
         )
 
     def run(self, stop: threading.Event) -> None:
@@ -153,6 +162,7 @@ class Scheduler:
 
     def close(self) -> None:
         """Give the shards up at once."""
+        self._backlog.close()
         self._owner.close()
         self._producer.close()
 
@@ -174,15 +184,17 @@ class Scheduler:
         self._follow_ownership(batch)
         now = self._clock()
         self._forgive_absence(now)
+        self._backlog.measure(self._owned.values())
         work = Work(self._owned, self._log.partitions, self._rules, now)
         inputs = [record for record in batch.records if record.partition in self._owned]
         for record in inputs:
-            take_in(work, record, self._log.partitions)
+            take_in(work, record, self._log.partitions, self._backlog)
         timers = self._timers.pop_due(self._owned, now, self._most)
         for timer in timers:
             work.handle(timer, "timer")
+        self._backlog.read_on(work, self._owned, max(self._most - len(inputs), self._most // 4, 1))
         work.settle()
-        worth_it = bool(inputs or work.appends)
+        worth_it = self._backlog.note() or bool(inputs or work.appends)
         if worth_it and not self._commit(batch, work, len(inputs)):
             return False  # every shard is brought up to date anew, its timers with it
         self._timers.keep(timers, self._owned, now)
@@ -203,6 +215,8 @@ class Scheduler:
     def _wait_s(self, timeout_s: float) -> float:
         if self._round is not None:
             return 0.0
+        if self._backlog.reading:
+            timeout_s = min(timeout_s, _READING_S)
         due = self._timers.next_due()
         if due is None:
             return timeout_s
@@ -234,6 +248,7 @@ class Scheduler:
         for number in [number for number in self._owned if number not in batch.shards]:
             log.info("shard went to another scheduler", shard=number)
             self._lost[number] = (now, self._owned.pop(number))
+            self._backlog.drop(number)
         self._quarantine.keep(batch.shards)
         due = self._quarantine.due(now)
         came = []
@@ -254,10 +269,12 @@ class Scheduler:
                 del self._lost[shard.number]
                 if fault := faults.get(shard.number):
                     self._quarantine.stop(shard.number, fault, self._clock())
+                    self._backlog.drop(shard.number)
                     continue
                 if shard.number in self._quarantine:
                     self._quarantine.resume(shard.number, self._clock())
                 self._take(shard, batch.shards[shard.number])
+                self._backlog.take(shard, batch.notes.get(shard.number, ""))
         for number in [number for number, (went, _) in self._lost.items() if now - went > KEEP_LOST_MS]:
             del self._lost[number]
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
 
 from tidewheel.core import commands as c
-from tidewheel.core.state import Aggregate
+from tidewheel.core.state import Aggregate, Dag
 from tidewheel.log.interface import EVENTS, POOL_EVENTS
 from tidewheel.log.partition import partition_of
 from tidewheel.wire.codec import GENESIS
@@ -62,6 +62,25 @@ class Shard:
     stale: set[bytes] = field(default_factory=set)
     #: The number of each aggregate that has, or is being given, a snapshot.
     numbers: dict[AggregateKey, int] = field(default_factory=dict)
+    #: Live runs of all its DAGs, and the length of their inputs; so many that it reads no triggers.
+    runs: int = 0
+    input_bytes: int = 0
+    full: bool = False
+
+    def count(self) -> None:
+        """Count the runs anew."""
+        self.runs = self.input_bytes = 0
+        for state in self.aggregates.values():
+            self.count_change(None, state)
+
+    def count_change(self, before: Aggregate | None, after: Aggregate) -> None:
+        """Count what came and went."""
+        if isinstance(after, Dag):
+            self.runs += len(after.runs)
+            self.input_bytes += after.input_bytes
+        if isinstance(before, Dag):
+            self.runs -= len(before.runs)
+            self.input_bytes -= before.input_bytes
 
     def forget(self) -> None:
         """Back to nothing, to be folded anew."""

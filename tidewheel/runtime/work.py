@@ -20,11 +20,11 @@ from tidewheel.core.events import AnyEvent
 from tidewheel.core.mail import AnyMail, Reply
 from tidewheel.core.rules import Rules
 from tidewheel.core.snapshot import empty
-from tidewheel.core.state import Aggregate, Pool
-from tidewheel.log.interface import COMMANDS, DEAD_LETTERS, MAIL, Append, Record
+from tidewheel.core.state import Aggregate, Dag, Pool
+from tidewheel.log.interface import COMMANDS, DEAD_LETTERS, MAIL, TRIGGERS, Append, Record
 from tidewheel.runtime.shard import JOURNAL_OF, AggregateKey, JournalHead, Shard, shard_of, target_of
 from tidewheel.wire.codec import encode, encode_event
-from tidewheel.wire.messages import DeadLetter
+from tidewheel.wire.messages import DeadLetter, TriggerRun
 
 log = structlog.get_logger()
 
@@ -49,6 +49,7 @@ class Work:
         self._shards = shards
         self._partitions = partitions
         self._rules = rules
+        self._rules_full = msgspec.structs.replace(rules, shard_full=True)
         self._now = now
         self._states: dict[AggregateKey, Aggregate] = {}
         self._heads: dict[tuple[int, str], JournalHead] = {}
@@ -64,6 +65,13 @@ class Work:
         """Decide ``command`` and everything that follows from it within this process."""
         self._decide(command, cause, record)
         self._drain()
+
+    def dag(self, name: str) -> Dag | None:
+        """The DAG as this batch has made it so far; None if there is none, or it is not in these shards."""
+        key = AggregateKey("dag", name)
+        shard = self._shards.get(shard_of(name, self._partitions))
+        state = self._states.get(key) or (shard.aggregates.get(key) if shard is not None else None)
+        return state if isinstance(state, Dag) else None
 
     def settle(self) -> None:
         """Give out what the batch left free, until nobody in these shards has anything more to say."""
@@ -87,7 +95,7 @@ class Work:
             return
         state = self._states.get(key) or shard.aggregates.get(key) or empty(*key)
         try:
-            decision = decide(state, command, self._now, self._rules)
+            decision = decide(state, command, self._now, self._rules_full if shard.full else self._rules)
             mail = [mail_append(message, self._partitions) for message in decision.mail]
             self._record(shard, key, state, decision, cause)
         except Exception as error:  # one command that we can not decide must not stop the shard
@@ -183,8 +191,11 @@ class Work:
 
     def forward(self, record: Record, key: str, command: c.Command) -> None:
         """Send a record that lies on the wrong partition to its right one, decoded, so that its identity stays its
-        first place's."""
-        self.appends.append(Append(COMMANDS, key.encode(), encode(command), partition=shard_of(key, self._partitions)))
+        first place's. A trigger stays a trigger, which may have to wait."""
+        topic, data = record.topic, encode(command)
+        if isinstance(command, c.StartRun) and topic == TRIGGERS:
+            data = encode(TriggerRun(dag=command.dag, run_id=command.run_id, inputs=command.inputs))
+        self.appends.append(Append(topic, key.encode(), data, partition=shard_of(key, self._partitions)))
         log.info(
             "forwarded a record keyed wrongly", source=f"{record.topic}/{record.partition}/{record.offset}", key=key
         )
@@ -193,6 +204,7 @@ class Work:
         """The batch is committed: move the shards to its end. Gives the timers to arm."""
         for key, state in self._states.items():
             shard = self._shards[shard_of(key.name, self._partitions)]
+            shard.count_change(shard.aggregates.get(key), state)
             shard.aggregates[key] = state
             shard.dirty.add(key)
         for (number, topic), head in self._heads.items():

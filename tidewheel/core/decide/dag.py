@@ -138,7 +138,7 @@ def _create_owed(d: Decision[Dag], *, resumed: bool) -> None:
         first, last, count = owed.skipped
         d.record(e.SlotsSkipped(dag=d.state.dag, at=d.now, first=first, last=last, count=count, reason=owed.reason))
     for slot in owed.run:
-        if len(d.state.queued_runs) >= d.rules.backlog_runs:
+        if d.state.queued_scheduled >= d.rules.backlog_runs:
             return
         _answer_slot(d, definition, schedule, slot)
 

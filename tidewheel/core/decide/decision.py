@@ -15,7 +15,7 @@ from tidewheel.core.state import Aggregate
 
 A = TypeVar("A", bound=Aggregate)
 
-RefusalCode = Literal["not_found", "conflict", "invalid", "stale"]
+RefusalCode = Literal["not_found", "conflict", "invalid", "stale", "overloaded"]
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

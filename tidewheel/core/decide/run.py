@@ -9,11 +9,12 @@ import msgspec
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.attempt import AttemptFields
-from tidewheel.core.decide.decision import Decision
+from tidewheel.core.decide.decision import Decision, expects_reply
 from tidewheel.core.decide.flow import end_if_done, queue_held, release, start_runs
 from tidewheel.core.expressions import Scope
 from tidewheel.core.inputs import check_inputs
 from tidewheel.core.mail import StopAttempt
+from tidewheel.core.room import has_room
 from tidewheel.core.rules import INPUTS_BYTES_MAX
 from tidewheel.core.scope import rfc3339, run_names
 from tidewheel.core.state import Dag, RunState
@@ -43,6 +44,9 @@ def decide_start_run(d: Decision[Dag], command: c.StartRun) -> None:
     if d.state.removed:
         d.refuse("conflict", f"DAG '{command.dag}' was removed; deploy it again to run it")
         return
+    if expects_reply(command) and (why := _overloaded(d)):
+        d.refuse("overloaded", why)
+        return
     given, fault = _parsed(command.inputs)
     if fault:
         d.refuse("invalid", fault)
@@ -61,6 +65,17 @@ def decide_start_run(d: Decision[Dag], command: c.StartRun) -> None:
         return
     d.accept(run_id=run_id)
     start_runs(d)
+
+
+def _overloaded(d: Decision[Dag]) -> str:
+    """Why somebody who can ask again should do so later. Triggers are held back before they come here, and a schedule
+    holds back its own."""
+    if d.rules.shard_full:
+        return f"the shard of DAG '{d.state.dag}' holds as many runs as it may ({d.rules.shard_runs_max:,}); ask later"
+    if not has_room(d.state, d.rules):
+        waiting, bound = len(d.state.queued_runs), d.rules.waiting_runs_max
+        return f"{waiting:,} runs of DAG '{d.state.dag}' wait for their turn (at most {bound:,} may); ask later"
+    return ""
 
 
 def _is_past_slot(state: Dag, run_id: str) -> bool:

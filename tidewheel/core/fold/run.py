@@ -41,6 +41,8 @@ def fold_run_created(state: Dag, event: e.RunCreated) -> Dag:
         runs=state.runs.set(run.run_id, run),
         runs_of=state.runs_of.set(run.version, state.runs_of.get(run.version, 0) + 1),
         queued_runs=state.queued_runs.add(place_of(run)),
+        queued_scheduled=state.queued_scheduled + (run.kind == "scheduled"),
+        input_bytes=state.input_bytes + len(run.inputs),
     )
 
 
@@ -52,6 +54,7 @@ def fold_run_started(state: Dag, event: e.RunStarted) -> Dag:
         seq=state.seq + 1,
         runs=state.runs.set(run.run_id, replace(run, phase=next_run_phase(run.phase, event))),
         queued_runs=state.queued_runs.remove(place_of(run)),
+        queued_scheduled=state.queued_scheduled - (run.kind == "scheduled"),
     )
 
 
@@ -79,6 +82,8 @@ def fold_run_ended(state: Dag, event: e.RunSucceeded | e.RunFailed | e.RunCancel
         runs=state.runs.delete(run.run_id),
         runs_of=state.runs_of.set(run.version, state.runs_of[run.version] - 1),
         queued_runs=queued,
+        queued_scheduled=state.queued_scheduled - (run.phase == "queued" and run.kind == "scheduled"),
+        input_bytes=state.input_bytes - len(run.inputs),
         finished=finished,
         finished_order=order,
         ended=state.ended + (run.kind != "scheduled"),

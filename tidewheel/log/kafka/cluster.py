@@ -11,12 +11,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import cast
+from typing import NamedTuple, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tidewheel.log.interface import INPUTS
+from tidewheel.log.interface import INPUTS, TRIGGERS
 from tidewheel.log.kafka.client import CLIENT_ID_PREFIX, CONTACT_S_MAX, Config, fault_of, log_replaced, unavailable
 
 #: Enough for a busy broker; where positions are unstable, the whole of it is waited out.
@@ -44,6 +44,13 @@ _UUID_LENGTH = 36
 Place = tuple[str, int]
 
 
+class Start(NamedTuple):
+    """Where an owner begins a shard: an offset of each input, and what stands beside the one on triggers."""
+
+    offsets: dict[Place, int]
+    note: str
+
+
 class Cluster:
     """Questions to one cluster about one prefix. ``config`` is that of a consumer of the owners' group."""
 
@@ -66,39 +73,41 @@ class Cluster:
                 consumer.close()
             self._consumers.clear()
 
-    def committed(self, shard: int, *, stable: bool, timeout_s: float) -> dict[Place, int]:
+    def committed(self, shard: int, *, stable: bool, timeout_s: float) -> Start:
         """The group's positions on a shard, below zero where there is none; stable ones may have to be waited for."""
         with self._lock:
             consumer = self._consumer("read_committed" if stable else "read_uncommitted")
             try:
-                return self._short(consumer.committed(self._inputs(frozenset({shard})), timeout=timeout_s))
+                found = self._ask_committed(consumer, frozenset({shard}), timeout_s)
             except KafkaException as error:
                 raise unavailable(self._servers, "asking for committed positions", error) from error
+        return Start(self._short(found), _notes(found, self._prefix)[shard])
 
-    def stable(self, consumer: Consumer, shards: frozenset[int], *, each: bool) -> dict[int, dict[Place, int]]:
+    def stable(self, consumer: Consumer, shards: frozenset[int], *, each: bool) -> dict[int, Start]:
         """Where to read these shards from, of those whose positions no open transaction may still move.
 
         ``consumer`` is the owner's. One unsettled position makes the answer for all wait; ``each`` then asks shard by
         shard.
         """
-        found: dict[Place, int] = {}
+        found: list[TopicPartition] = []
         try:
             found = self._ask_committed(consumer, shards, _COMMITTED_S_MAX if each else _AGAIN_S_MAX)
         except KafkaException:
             for shard in shards if each else ():
                 try:
-                    found |= self._ask_committed(consumer, frozenset({shard}), _AGAIN_S_MAX)
+                    found += self._ask_committed(consumer, frozenset({shard}), _AGAIN_S_MAX)
                 except KafkaException:
                     continue
-        starts = {place: max(offset, 0) for place, offset in found.items()}
+        starts = {place: max(offset, 0) for place, offset in self._short(found).items()}
         try:
             with self._lock:
                 clamped = self._clamped(starts)
         except KafkaException:
             return {}
-        settled: dict[int, dict[Place, int]] = {}
+        notes = _notes(found, self._prefix)
+        settled: dict[int, Start] = {}
         for place, offset in clamped.items():
-            settled.setdefault(place[1], {})[place] = offset
+            settled.setdefault(place[1], Start({}, notes[place[1]])).offsets[place] = offset
         return settled
 
     def holder(self, instance: str) -> tuple[str, str] | None:
@@ -194,22 +203,30 @@ class Cluster:
         asked = [TopicPartition(self._prefix + topic, partition, at) for topic, partition in places]
         if not asked:
             return {}
-        return self._short(self._consumer("read_uncommitted").offsets_for_times(asked, timeout=CONTACT_S_MAX))
+        return self._short(_sound(self._consumer("read_uncommitted").offsets_for_times(asked, timeout=CONTACT_S_MAX)))
 
     def _consumer(self, isolation: str) -> Consumer:
         if isolation not in self._consumers:
             self._consumers[isolation] = Consumer({**self._config, "isolation.level": isolation})
         return self._consumers[isolation]
 
-    def _ask_committed(self, consumer: Consumer, shards: frozenset[int], timeout_s: float) -> dict[Place, int]:
-        return self._short(consumer.committed(self._inputs(shards), timeout=timeout_s))
+    def _ask_committed(self, consumer: Consumer, shards: frozenset[int], timeout_s: float) -> list[TopicPartition]:
+        return _sound(consumer.committed(self._inputs(shards), timeout=timeout_s))
 
     def _inputs(self, shards: frozenset[int]) -> list[TopicPartition]:
         return [TopicPartition(self._prefix + topic, shard) for topic in INPUTS for shard in shards]
 
     def _short(self, answer: list[TopicPartition]) -> dict[Place, int]:
         length = len(self._prefix)
-        for found in answer:
-            if found.error is not None:
-                raise KafkaException(found.error)
         return {(found.topic[length:], found.partition): found.offset for found in answer}
+
+
+def _sound(answer: list[TopicPartition]) -> list[TopicPartition]:
+    for found in answer:
+        if found.error is not None:
+            raise KafkaException(found.error)
+    return answer
+
+
+def _notes(answer: list[TopicPartition], prefix: str) -> dict[int, str]:
+    return {found.partition: found.metadata or "" for found in answer if found.topic == prefix + TRIGGERS}

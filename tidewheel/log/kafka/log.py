@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from tidewheel.log.interface import DEFAULT_PARTITIONS, INPUTS, LogMisconfigured, LogUnavailable, TopicSetting
 from tidewheel.log.kafka.client import CONTACT_S_MAX, Config, base_config, consumer_config, unique_client_id
-from tidewheel.log.kafka.cluster import Cluster
+from tidewheel.log.kafka.cluster import Cluster, Start
 from tidewheel.log.kafka.owner import KafkaOwner, check_instance
 from tidewheel.log.kafka.producer import KafkaProducer
 from tidewheel.log.kafka.reader import KafkaReader
@@ -129,17 +129,24 @@ class KafkaLog:
 
         A commit returns before its positions are to be seen, so what is under way is waited for, briefly.
         """
-        try:
-            found = self._cluster.committed(partition, stable=True, timeout_s=_SETTLE_S_MAX)
-        except LogUnavailable:
-            found = self._cluster.committed(partition, stable=False, timeout_s=CONTACT_S_MAX)
-        return {topic: offset if offset >= 0 else None for (topic, _), offset in found.items()}
+        start = self._settled(partition)
+        return {topic: offset if offset >= 0 else None for (topic, _), offset in start.offsets.items()}
+
+    def noted(self, partition: int) -> str:
+        """The metadata of the committed position on triggers."""
+        return self._settled(partition).note
 
     def close(self) -> None:
         """Close what was opened and not closed."""
         for opened in list(self._opened):
             opened.close()
         self._cluster.close()
+
+    def _settled(self, partition: int) -> Start:
+        try:
+            return self._cluster.committed(partition, stable=True, timeout_s=_SETTLE_S_MAX)
+        except LogUnavailable:
+            return self._cluster.committed(partition, stable=False, timeout_s=CONTACT_S_MAX)
 
     def _base(self) -> Config:
         return base_config(self._servers, self._options)

@@ -29,6 +29,7 @@ from tidewheel.log.interface import (
     Record,
 )
 from tidewheel.log.kafka.client import Config, partitions_at, place_of, record_of
+from tidewheel.log.kafka.cluster import Start
 from tidewheel.log.kafka.transaction import GroupFenced, Transactions
 from tidewheel.log.limits import oversize
 from tidewheel.log.written import written_shards
@@ -52,10 +53,8 @@ _log = structlog.get_logger("tidewheel.kafka")
 class GroupState(Protocol):
     """What the broker knows of the group."""
 
-    def stable(
-        self, consumer: Consumer, shards: frozenset[int], *, each: bool
-    ) -> dict[int, dict[tuple[str, int], int]]:
-        """Start offsets by short topic and partition, of those shards whose committed positions are settled."""
+    def stable(self, consumer: Consumer, shards: frozenset[int], *, each: bool) -> dict[int, Start]:
+        """Where to begin those shards whose committed positions are settled."""
 
     def holder(self, instance: str) -> tuple[str, str] | None:
         """Member id and client id of the group's member of this name, if there is one."""
@@ -89,6 +88,9 @@ class KafkaOwner:
         self._sent: dict[tuple[str, int], int] = {}
         #: Positions as they are committed, whoever did it.
         self._settled: dict[tuple[str, int], int] = {}
+        #: What stands beside the positions on triggers, and which of it has changed since our last commit.
+        self._notes: dict[int, str] = {}
+        self._noted: set[int] = set()
         self._paused: frozenset[int] = frozenset()
         self._held: frozenset[int] = frozenset()
         self._rewind = False
@@ -130,7 +132,8 @@ class KafkaOwner:
             if records or remaining <= 0 or before != (self._last_epoch, len(self._epochs)):
                 break
         token = (self._consumer.consumer_group_metadata(), dict(self._epochs))
-        return Batch(tuple(record for record in records if record.partition in self._epochs), token[1], token)
+        kept = tuple(record for record in records if record.partition in self._epochs)
+        return Batch(kept, token[1], token, dict(self._notes))
 
     def commit(self, batch: Batch, appends: Sequence[Append]) -> Mapping[tuple[str, int], int]:
         """One transaction; see ``Owner.commit``."""
@@ -143,12 +146,13 @@ class KafkaOwner:
             raise CommitAborted(problem)
         positions = self._positions_to_send(written_shards(appends, epochs, self._partitions))
         try:
-            last = self._transactions.run(self._prefix, appends, partitions_at(positions), group)
+            last = self._transactions.run(self._prefix, appends, self._with_notes(positions), group)
         except GroupFenced:
             self._must_rejoin = True
             raise
         self._sent.update(positions)
         self._settled.update(positions)
+        self._noted.clear()
         self._must_reset = False
         length = len(self._prefix)
         return {(name[length:], partition): offset for (name, partition), offset in last.items()}
@@ -166,6 +170,11 @@ class KafkaOwner:
             self._subscribe()
         self._must_reset = False
         self._start_shards()
+
+    def note(self, notes: Mapping[int, str]) -> None:
+        """Keep these beside the positions on triggers: Kafka's metadata of a committed offset."""
+        self._noted |= {shard for shard, note in notes.items() if self._notes.get(shard) != note}
+        self._notes.update(notes)
 
     def pause_triggers(self, shards: frozenset[int]) -> None:
         """Hold back the triggers of these shards."""
@@ -216,10 +225,20 @@ class KafkaOwner:
             for place, offset in self._next.items()
             if place[1] not in self._held and self._sent.get(place) != offset
         }
-        commands = self._prefix + COMMANDS
+        commands, triggers = self._prefix + COMMANDS, self._prefix + TRIGGERS
+        for shard in (self._noted - self._held) & self._epochs.keys():
+            positions[triggers, shard] = self._next[triggers, shard]
         for shard in written or (next(iter(self._epochs)),):
             positions[commands, shard] = self._next[commands, shard]
         return positions
+
+    def _with_notes(self, positions: Mapping[tuple[str, int], int]) -> list[TopicPartition]:
+        """A position committed without its note would take the note away."""
+        triggers = self._prefix + TRIGGERS
+        return [
+            TopicPartition(topic, shard, offset, metadata=self._notes.get(shard, "") if topic == triggers else "")
+            for (topic, shard), offset in positions.items()
+        ]
 
     def _subscribe(self) -> None:
         self._consumer.subscribe(
@@ -241,6 +260,8 @@ class KafkaOwner:
         self._next = {}
         self._sent = {}
         self._settled = {}
+        self._notes = {}
+        self._noted = set()
         self._retry_at = self._ask_each_at = 0.0
         self._waiting_since = time.monotonic()
         self._consumer.assign([])
@@ -251,10 +272,11 @@ class KafkaOwner:
         if not wanted or time.monotonic() < self._retry_at:
             return
         each = time.monotonic() >= self._ask_each_at
-        for shard, starts in self._group.stable(self._consumer, wanted, each=each).items():
+        for shard, start in self._group.stable(self._consumer, wanted, each=each).items():
             self._last_epoch += 1
             self._epochs[shard] = self._last_epoch
-            for (topic, partition), offset in starts.items():
+            self._notes[shard] = start.note
+            for (topic, partition), offset in start.offsets.items():
                 self._next[self._prefix + topic, partition] = offset
                 self._settled[self._prefix + topic, partition] = offset
         now = time.monotonic()
@@ -337,7 +359,7 @@ class KafkaOwner:
         That may be us: a lost answer to a join makes the broker count us twice.
         """
         self._assigned = frozenset()
-        self._epochs, self._next, self._sent, self._settled = {}, {}, {}, {}
+        self._epochs, self._next, self._sent, self._settled, self._notes = {}, {}, {}, {}, {}
         try:
             self._refuse_if_replaced()
         except LogUnavailable:

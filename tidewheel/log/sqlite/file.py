@@ -51,6 +51,7 @@ CREATE TABLE records (
     headers BLOB
 );
 CREATE TABLE positions (place INTEGER PRIMARY KEY, position INTEGER NOT NULL);
+CREATE TABLE notes (shard INTEGER PRIMARY KEY, note TEXT NOT NULL);
 CREATE TABLE facts (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 """
 

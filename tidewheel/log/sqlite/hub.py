@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from tidewheel.log.group import Group
-from tidewheel.log.interface import INPUTS, MAIL, SNAPSHOTS, Append, Fenced, LogUnavailable
+from tidewheel.log.interface import INPUTS, MAIL, SNAPSHOTS, TRIGGERS, Append, Fenced, LogUnavailable
 from tidewheel.log.partition import partition_of
 from tidewheel.log.sqlite.file import TOPIC_NUMBERS, connect, fault_of, first_id, place_number
 from tidewheel.log.sqlite.ownership import OwnershipLock
@@ -37,6 +37,7 @@ _MOVE = """
 INSERT INTO positions (place, position) VALUES (?, ?)
 ON CONFLICT (place) DO UPDATE SET position = excluded.position
 """
+_NOTE = "INSERT INTO notes (shard, note) VALUES (?, ?) ON CONFLICT (shard) DO UPDATE SET note = excluded.note"
 
 _encode_headers = msgspec.msgpack.Encoder().encode
 _log = structlog.get_logger("tidewheel.sqlite")
@@ -78,6 +79,8 @@ class Hub:
         self._writer = connect(path)
         self._version = -1
         with self._writer_lock:
+            # Files of an earlier Tidewheel lack it.
+            self._writer.execute("CREATE TABLE IF NOT EXISTS notes (shard INTEGER PRIMARY KEY, note TEXT NOT NULL)")
             self._look()
         self._thread = threading.Thread(target=self._run, name="sqlite-log", daemon=True)
         self._thread.start()
@@ -108,7 +111,11 @@ class Hub:
     # Writing.
 
     def write(
-        self, appends: Sequence[Append], positions: Mapping[int, int] | None = None, as_owner: bool = False
+        self,
+        appends: Sequence[Append],
+        positions: Mapping[int, int] | None = None,
+        notes: Mapping[int, str] | None = None,
+        as_owner: bool = False,
     ) -> dict[tuple[str, int], int]:
         """One transaction; gives the last offset of each topic and partition."""
         last: dict[tuple[str, int], int] = {}
@@ -122,6 +129,8 @@ class Hub:
                 db.executemany(_INSERT, self._rows(appends, last))
                 if positions:
                     db.executemany(_MOVE, positions.items())
+                if notes:
+                    db.executemany(_NOTE, notes.items())
                 db.execute("COMMIT")
             except BaseException:
                 if db.in_transaction:
@@ -289,10 +298,13 @@ class Hub:
         """Forget answered inputs, old mail and superseded snapshots. Journals are never touched."""
         with self._writer_lock:
             committed = dict(self._writer.execute("SELECT place, position FROM positions").fetchall())
+            noted = {row[0] for row in self._writer.execute("SELECT shard FROM notes WHERE note <> ''")}
         for partition in range(self.partitions):
             for topic in INPUTS:
                 place = self.place(topic, partition)
-                self.trim(place, committed.get(place, 0))
+                # A note beside the position may say that triggers before it are still wanted.
+                if topic != TRIGGERS or partition not in noted:
+                    self.trim(place, committed.get(place, 0))
             self._trim_mail(self.place(MAIL, partition))
             self._compact(self.place(SNAPSHOTS, partition))
 

@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tidewheel.log.interface import INPUTS, TOPICS, LogMisconfigured, TopicSetting
 from tidewheel.log.sqlite.access import SqliteProducer, SqliteReader
@@ -119,6 +120,12 @@ class SqliteLog:
             positions[topic] = rows[0][0] if rows else None
         return positions
 
+    def noted(self, partition: int) -> str:
+        """What stands beside the position on triggers."""
+        self._share()
+        rows = self._ask("SELECT note FROM notes WHERE shard = ?", partition)
+        return str(rows[0][0]) if rows else ""
+
     def close(self) -> None:
         """Close what was opened and not closed; the last log of the process on this file ends its thread."""
         for opened in list(self._opened):
@@ -154,7 +161,7 @@ class SqliteLog:
         found: int | None = rows[0][0]
         return 0 if found is None else found - base + beyond
 
-    def _ask(self, question: str, *values: int) -> list[tuple[int]]:
+    def _ask(self, question: str, *values: int) -> list[tuple[Any]]:
         with self._lock:
             if self._query is None:
                 self._query = connect(self._path)

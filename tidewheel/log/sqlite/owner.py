@@ -26,6 +26,8 @@ class SqliteOwner:
         #: Positions as the file has them, to write only what moved.
         self._stored: dict[int, int] = {}
         self._known: dict[int, int] = {}
+        self._notes: dict[int, str] = {}
+        self._stored_notes: dict[int, str] = {}
         self._paused: frozenset[int] = frozenset()
         self._held: frozenset[int] = frozenset()
         self._must_reset = False
@@ -48,7 +50,7 @@ class SqliteOwner:
             remaining = deadline - time.monotonic()
             if records or changed or remaining <= 0:
                 shards = dict(self._known)
-                return Batch(tuple(records), shards, token=shards)
+                return Batch(tuple(records), shards, token=shards, notes=dict(self._notes))
             self._waiter.event.wait(remaining)
 
     def commit(self, batch: Batch, appends: Sequence[Append]) -> Mapping[tuple[str, int], int]:
@@ -69,10 +71,14 @@ class SqliteOwner:
                 if name[1] not in self._held and self._stored.get(place := hub.place(*name)) != position
             }
             try:
-                last = hub.write(appends, moved, as_owner=True)
+                notes = {
+                    shard: note for shard, note in self._notes.items() if self._stored_notes.get(shard, "") != note
+                }
+                last = hub.write(appends, moved, notes, as_owner=True)
             except sqlite3.Error as error:
                 raise CommitAborted(str(fault_of(hub.path, "committing", error))) from error
             self._stored.update(moved)
+            self._stored_notes.update(notes)
         self._must_reset = False
         return last
 
@@ -83,6 +89,10 @@ class SqliteOwner:
             self._must_reset = False
             self._hub.group.renew(self._member)
             self._start_shards()
+
+    def note(self, notes: Mapping[int, str]) -> None:
+        """Keep these beside the positions on triggers."""
+        self._notes.update(notes)
 
     def pause_triggers(self, shards: frozenset[int]) -> None:
         """Read no triggers of these shards."""
@@ -127,6 +137,7 @@ class SqliteOwner:
             return
         try:
             self._stored = dict(self._db.execute("SELECT place, position FROM positions").fetchall())
+            self._stored_notes = dict(self._db.execute("SELECT shard, note FROM notes").fetchall())
         except sqlite3.Error as error:
             raise fault_of(self._hub.path, "reading positions", error) from error
         kept = {shard for shard, epoch in epochs.items() if self._known.get(shard) == epoch}
@@ -136,6 +147,9 @@ class SqliteOwner:
             else self._stored.get(self._hub.place(topic, shard), 0)
             for shard in epochs
             for topic in INPUTS
+        }
+        self._notes = {
+            shard: self._notes[shard] if shard in kept else self._stored_notes.get(shard, "") for shard in epochs
         }
         self._known = dict(epochs)
 

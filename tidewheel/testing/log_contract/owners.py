@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tidewheel.log.interface import COMMANDS, TRIGGERS, Fenced, Log
+from tidewheel.log.interface import COMMANDS, NOTE_BYTES_MAX, TRIGGERS, Fenced, Log
 from tidewheel.testing.log_contract.driver import (
     PARTITIONS,
     Driver,
@@ -194,6 +194,39 @@ class Owners(Driver):
             old.commit(batch, [])
         old.close()
         new.close()
+
+    def test_a_note_stands_beside_the_position_and_the_next_owner_finds_it(self, log: Log) -> None:
+        assert log.noted(1) == ""
+        first = log.owner("a")
+        batch = poll_until(first, owns_all)
+        assert set(batch.notes.values()) == {""}
+        first.note({1: "x" * NOTE_BYTES_MAX, 2: "two"})
+        first.commit(batch, [])
+        send(log, trigger("t", 1))
+        _, batch = poll_records(first, 1)
+        first.commit(batch, [event("done", 1)])
+        assert (log.noted(0), log.noted(1), log.noted(2)) == ("", "x" * NOTE_BYTES_MAX, "two")
+        first.close()
+        second = log.owner("b")
+        batch = poll_until(second, owns_all)
+        assert batch.notes == {0: "", 1: "x" * NOTE_BYTES_MAX, 2: "two", 3: ""}
+        second.note({1: ""})
+        second.commit(batch, [])
+        assert log.noted(1) == ""
+        second.close()
+
+    def test_a_note_that_was_not_committed_is_forgotten(self, log: Log) -> None:
+        owner = log.owner("a")
+        batch = poll_until(owner, owns_all)
+        owner.note({1: "kept"})
+        owner.commit(batch, [])
+        owner.note({1: "dropped", 2: "dropped"})
+        owner.reset()
+        batch = poll_until(owner, owns_all)
+        assert batch.notes == {0: "", 1: "kept", 2: "", 3: ""}
+        owner.commit(batch, [event("done", 1)])
+        assert (log.noted(1), log.noted(2)) == ("kept", "")
+        owner.close()
 
     def test_two_owners_share_the_shards(self, log: Log) -> None:
         one, two = log.owner("a"), log.owner("b")
