@@ -8,6 +8,12 @@ from collections.abc import Mapping
 import msgspec
 
 DEFAULT_API_PORT = 8420
+#: More runs than any machine holds.
+COUNT_MAX = 1_000_000_000
+
+
+class BadSetting(Exception):
+    """A variable of the environment has a value that makes no sense; the message says which."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,10 +29,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     token: str = ""
     #: Name of this process across restarts; empty: its host's name, numbered if that is taken.
     instance: str = ""
+    #: Runs of one DAG that may wait for its ``max_runs`` before its triggers are put off and the API answers 429.
+    waiting_runs_max: int = 1_000
+    #: Live runs of one shard before it reads no triggers: bounds a scheduler's memory, at about 1 KiB a waiting run.
+    shard_runs_max: int = 10_000
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
-        """From ``TIDEWHEEL_LOG``, ``…_POSTGRES``, ``…_API``, ``…_TOKEN``, ``…_INSTANCE``; empty counts as unset."""
+        """From ``TIDEWHEEL_LOG``, ``…_POSTGRES`` and so on; empty counts as unset. Raises ``BadSetting``."""
         env = os.environ if environment is None else environment
         plain = cls()
         return cls(
@@ -35,4 +45,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             api=env.get("TIDEWHEEL_API") or plain.api,
             token=env.get("TIDEWHEEL_TOKEN", ""),
             instance=env.get("TIDEWHEEL_INSTANCE", ""),
+            waiting_runs_max=_number(env, "TIDEWHEEL_WAITING_RUNS_MAX", plain.waiting_runs_max),
+            shard_runs_max=_number(env, "TIDEWHEEL_SHARD_RUNS_MAX", plain.shard_runs_max),
         )
+
+
+def _number(env: Mapping[str, str], name: str, default: int) -> int:
+    text = env.get(name) or str(default)
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= COUNT_MAX:
+        raise BadSetting(f"{name}={text!r} is no number from 1 to {COUNT_MAX:,}")
+    return int(text)

@@ -48,11 +48,18 @@ def test_a_schedule_has_a_timer_unless_paused_removed_or_held_back() -> None:
         stopped = given(scene.state, stop, rules=RULES)
         assert list(timers_of(stopped.state, BACKLOG)) == []
         assert due_at(stopped.state, timer[1], BACKLOG) is None
-    waiting = [e.RunCreated(dag="d", run_id=f"r{n}", at=NOW, version="v1", kind="manual") for n in range(BACKLOG)]
+    asked = [e.RunCreated(dag="d", run_id=f"m{n}", at=NOW, version="v1", kind="manual") for n in range(BACKLOG)]
+    assert due_at(given(scene.state, *asked, rules=RULES).state, timer[1], BACKLOG) == timer[0], "not its own runs"
+    slots = [(f"r{n}", NOW - (BACKLOG - n) * 60_000) for n in range(BACKLOG)]
+    waiting = [
+        e.RunCreated(dag="d", run_id=run_id, at=NOW, version="v1", kind="scheduled", logical_date=slot)
+        for run_id, slot in slots
+    ]
     full = given(scene.state, *waiting, rules=RULES)
     assert due_at(full.state, timer[1], BACKLOG) is None
     start = e.RunStarted(dag="d", run_id="r0", at=NOW)
-    assert armed_by(start, given(full.state, start, rules=RULES).state, BACKLOG) == timer
+    due = (slots[-1][1] + 60_000, timer[1])
+    assert armed_by(start, given(full.state, start, rules=RULES).state, BACKLOG) == due
 
 
 def test_a_worker_has_a_timer_until_it_leaves() -> None:

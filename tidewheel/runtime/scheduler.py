@@ -184,7 +184,6 @@ class Scheduler:
         self._follow_ownership(batch)
         now = self._clock()
         self._forgive_absence(now)
-        self._backlog.measure(self._owned.values())
         work = Work(self._owned, self._log.partitions, self._rules, now)
         inputs = [record for record in batch.records if record.partition in self._owned]
         for record in inputs:
@@ -197,6 +196,7 @@ class Scheduler:
         worth_it = self._backlog.note() or bool(inputs or work.appends)
         if worth_it and not self._commit(batch, work, len(inputs)):
             return False  # every shard is brought up to date anew, its timers with it
+        self._backlog.measure(self._owned.values())
         self._timers.keep(timers, self._owned, now)
         self._send(work.mail)
         # An idle shard goes on with a checkpoint it has begun, but begins none.

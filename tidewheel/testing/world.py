@@ -165,10 +165,11 @@ class World:
         partitions: int = 4,
         schedulers: int = 1,
         checkpoint_events: int = 500,
+        rules: Rules | None = None,
     ) -> None:
         self.random = random.Random(seed)
         self.now = START_MS
-        self.rules = Rules(evaluator=evaluator)
+        self.rules = rules or Rules(evaluator=evaluator)
         self.log = MemoryLog(partitions, clock=lambda: self.now)
         self.checkpoint_events = checkpoint_events
         self.schedulers: dict[str, Scheduler] = {}

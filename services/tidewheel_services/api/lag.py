@@ -7,7 +7,8 @@ import time
 
 import msgspec
 
-from tidewheel.log.interface import INPUTS, JOURNALS, Log
+from tidewheel.log.interface import INPUTS, JOURNALS, TRIGGERS, Log
+from tidewheel.runtime.backlog import Note, read_note
 from tidewheel_projections.reads import get_projector, list_positions
 from tidewheel_projections.views import PositionRow, ProjectorRow
 from tidewheel_services.api.database import ReadModel
@@ -33,6 +34,14 @@ class JournalLag(msgspec.Struct, frozen=True, kw_only=True):
     stopped: str
 
 
+class PostponedDag(msgspec.Struct, frozen=True, kw_only=True):
+    """One DAG whose triggers wait."""
+
+    dag: str
+    first_offset: int
+    last_offset: int
+
+
 class InputLag(msgspec.Struct, frozen=True, kw_only=True):
     """One input partition and how far the shard's owner has decided it."""
 
@@ -42,6 +51,10 @@ class InputLag(msgspec.Struct, frozen=True, kw_only=True):
     #: None: no owner ever committed there.
     committed_offset: int | None
     lag: int
+    #: The shard holds so many runs that its triggers are not read for now; commands always are.
+    paused: bool
+    #: DAGs with too many waiting runs: their triggers between these offsets were passed over and wait.
+    postponed: tuple[PostponedDag, ...]
 
 
 class Lag(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +63,9 @@ class Lag(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int
     projection_lag: int
     input_lag: int
+    #: Shards whose triggers are not read for now, and DAGs whose triggers wait.
+    paused_shards: int
+    postponed_dags: int
     #: The projector that writes the read model, and for how long nothing was heard of it.
     projector: ProjectorRow | None
     journals: tuple[JournalLag, ...]
@@ -95,6 +111,7 @@ class LagWatch:
                     )
                 )
             committed = self._log.committed(partition)
+            note = read_note(self._log.noted(partition))
             for topic in INPUTS:
                 end = self._log.end_offset(topic, partition)
                 done = committed.get(topic)
@@ -106,13 +123,24 @@ class LagWatch:
                         end_offset=end,
                         committed_offset=done,
                         lag=max(0, end - start),
+                        paused=topic == TRIGGERS and note.full,
+                        postponed=_postponed(note) if topic == TRIGGERS else (),
                     )
                 )
         return Lag(
             partitions=self._log.partitions,
             projection_lag=sum(entry.lag for entry in journals),
             input_lag=sum(entry.lag for entry in inputs),
+            paused_shards=sum(entry.paused for entry in inputs),
+            postponed_dags=sum(len(entry.postponed) for entry in inputs),
             projector=projector,
             journals=tuple(journals),
             inputs=tuple(inputs),
         )
+
+
+def _postponed(note: Note) -> tuple[PostponedDag, ...]:
+    return tuple(
+        PostponedDag(dag=dag, first_offset=extent.first, last_offset=extent.last)
+        for dag, extent in sorted(note.postponed.items())
+    )

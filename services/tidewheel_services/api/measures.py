@@ -9,6 +9,7 @@ import time
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tidewheel.log.interface import TRIGGERS
 from tidewheel_services.api.lag import Lag
 
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -39,7 +40,18 @@ class Measures:
             ("topic", "partition"),
             registry=self.registry,
         )
-
+        self.paused = Gauge(
+            "tidewheel_triggers_paused",
+            "1 while a full shard reads no triggers",
+            ("partition",),
+            registry=self.registry,
+        )
+        self.postponed = Gauge(
+            "tidewheel_triggers_postponed_dags",
+            "DAGs whose triggers wait because too many of their runs do",
+            ("partition",),
+            registry=self.registry,
+        )
         self.lag_known = Gauge(
             "tidewheel_lag_known", "1 if log and read model could be asked for the lag", registry=self.registry
         )
@@ -49,11 +61,16 @@ class Measures:
         self.lag_known.set(0 if lag is None else 1)
         self.projection_lag.clear()
         self.input_lag.clear()
+        self.paused.clear()
+        self.postponed.clear()
         if lag is not None:
             for journal in lag.journals:
                 self.projection_lag.labels(journal.topic, str(journal.partition)).set(journal.lag)
             for entry in lag.inputs:
                 self.input_lag.labels(entry.topic, str(entry.partition)).set(entry.lag)
+                if entry.topic == TRIGGERS:
+                    self.paused.labels(str(entry.partition)).set(entry.paused)
+                    self.postponed.labels(str(entry.partition)).set(len(entry.postponed))
 
     def text(self) -> bytes:
         """The exposition format."""

@@ -30,6 +30,7 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "foreign_host": (421, "This server does not answer for that host name"),
     "invalid": (422, "The request is not valid"),
     "invalid_definition": (422, "The workflow definition has mistakes"),
+    "overloaded": (429, "Too much waits already"),
     "internal": (500, "The server made a mistake"),
     "log_unavailable": (503, "The log cannot be reached"),
     "read_model_unavailable": (503, "The read model cannot be reached"),

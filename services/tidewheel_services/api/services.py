@@ -23,6 +23,8 @@ from tidewheel_services.api.requests import LogAway, NoAnswer, Requests, Stoppin
 POSITION_HEADER = "X-Tidewheel-Position"
 ACTOR_HEADER = "X-Tidewheel-Actor"
 _ACTOR = re.compile(r"(?:user:)?([A-Za-z0-9][A-Za-z0-9._@+-]{0,99})")
+#: Runs take seconds at least; a caller who asks more often only adds to the load.
+OVERLOADED_RETRY_S = 10
 _REFUSALS = {"not_found": "not_found", "conflict": "conflict", "invalid": "invalid"}
 
 
@@ -56,6 +58,8 @@ class Services:
         except Stopping as error:
             detail = f"this API process is stopping; the request may still be carried out. {again}"
             raise Problem("stopping", detail, retry_after_s=2, extra=extra) from error
+        if reply.code == "overloaded":
+            raise Problem("overloaded", f"{reply.message}. {again}", retry_after_s=OVERLOADED_RETRY_S, extra=extra)
         if not reply.ok:
             raise Problem(
                 _REFUSALS.get(reply.code, "conflict"), reply.message or "refused without a reason", extra=extra

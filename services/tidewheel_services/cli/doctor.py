@@ -31,7 +31,7 @@ class Finding(NamedTuple):
 def doctor(log: LogUrl = "", postgres: Dsn = "", api: ApiUrl = "", as_json: Json = False) -> None:
     """Check Python, Java, Docker, the log, Postgres and the API. Exit code 1 if something needed is missing."""
     surroundings = settings(log=log, postgres=postgres, api=api)
-    checks: tuple[Callable[[Settings], Finding], ...] = (_python, _java, _docker, _log, _postgres, _api)
+    checks: tuple[Callable[[Settings], Finding], ...] = (_python, _java, _docker, _log, _triggers, _postgres, _api)
     findings = [check(surroundings) for check in checks]
     if as_json:
         write_json([finding._asdict() for finding in findings])
@@ -93,6 +93,34 @@ def _log(surroundings: Settings) -> Finding:
     except LogError as error:
         return Finding("Log", "missing", f"{surroundings.log}: {error}", fix)
     return Finding("Log", "ok", f"{surroundings.log}: every topic is there, {opened.partitions} partitions")
+
+
+def _triggers(surroundings: Settings) -> Finding:
+    """Whether any wait, as the schedulers have noted it in the log."""
+    from tidewheel.log.interface import LogError
+    from tidewheel.log.opening import open_log
+    from tidewheel.runtime.backlog import read_note
+
+    try:
+        opened = open_log(surroundings.log)
+        try:
+            notes = {shard: read_note(opened.noted(shard)) for shard in range(opened.partitions)}
+        finally:
+            opened.close()
+    except LogError as error:
+        return Finding("Triggers", "missing", str(error), "see what is said of the log")
+    full = [str(shard) for shard, note in notes.items() if note.full]
+    postponed = sorted(dag for note in notes.values() for dag in note.postponed)
+    if not full and not postponed:
+        return Finding("Triggers", "ok", "none wait for runs to end")
+    found = []
+    if postponed:
+        more = " …" if len(postponed) > 5 else ""
+        found.append(f"those of {', '.join(postponed[:5])}{more} wait for runs of the same DAG to end")
+    if full:
+        found.append(f"none are read of full shard {', '.join(full)}")
+    fix = "nothing is lost, they go on as runs end: more slots, a larger max_runs of the DAG, or cancel runs"
+    return Finding("Triggers", "optional", "; ".join(found), fix)
 
 
 def _postgres(surroundings: Settings) -> Finding:

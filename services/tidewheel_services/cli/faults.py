@@ -25,6 +25,7 @@ _TOLD = (
     ("tidewheel.runtime.recovery", "JournalBroken"),
     ("tidewheel_projections.rebuild", "ReplayFailed"),
     ("tidewheel_services.api.main", "CannotServe"),
+    ("tidewheel_services.config", "BadSetting"),
 )
 
 

@@ -23,6 +23,8 @@ from tidewheel_services.waiting_for_log import keep_on, open_when_there
 
 #: Longer than any healthy turn, a recovery of a long journal and a blocked commit included.
 PULSE_S_MAX = 120
+#: Over a network; see ``Rules.lease_ms``.
+LEASE_MS = 30_000
 _LOOK_S = 1.0
 
 _log = structlog.get_logger("tidewheel.scheduler")
@@ -57,7 +59,7 @@ def run_scheduler(
         if log is None:
             return
         try:
-            own_shards(log, name, stop, lease_ms=lease_ms, checkpoint_events=checkpoint_events)
+            own_shards(log, name, stop, settings, lease_ms=lease_ms, checkpoint_events=checkpoint_events)
         finally:
             log.close()
 
@@ -66,6 +68,7 @@ def own_shards(
     log: Log,
     name: str,
     stop: threading.Event,
+    settings: Settings,
     *,
     lease_ms: int | None = None,
     checkpoint_events: int = CHECKPOINT_EVENTS,
@@ -75,9 +78,14 @@ def own_shards(
     threading.Thread(target=_watch, args=(pulse, stop), name="watchdog", daemon=True).start()
 
     evaluator = CelEvaluator()
-    rules = None
-    if lease_ms is not None:
-        rules = Rules(evaluator=evaluator, lease_ms=lease_ms, worker_term_ms=2 * lease_ms)
+    term_ms = LEASE_MS if lease_ms is None else lease_ms
+    rules = Rules(
+        evaluator=evaluator,
+        lease_ms=term_ms,
+        worker_term_ms=2 * term_ms,
+        waiting_runs_max=settings.waiting_runs_max,
+        shard_runs_max=settings.shard_runs_max,
+    )
 
     def own() -> None:
         pulse()

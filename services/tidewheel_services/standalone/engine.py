@@ -62,7 +62,8 @@ class Engine:
         self._pools: set[str] = set()
         self._workers = 0
         self._up = threading.Event()
-        self._settings = Settings(log=f"sqlite://{quote(str(state / 'log.db'))}?partitions={PARTITIONS}")
+        log = f"sqlite://{quote(str(state / 'log.db'))}?partitions={PARTITIONS}"
+        self._settings = msgspec.structs.replace(Settings.from_environment(), log=log)
 
     @property
     def settings(self) -> Settings:
@@ -141,7 +142,7 @@ class Engine:
         from tidewheel_services.scheduler.main import own_shards
 
         assert self._log is not None
-        own_shards(self._log, NAME, self._stop_last, lease_ms=LEASE_MS)
+        own_shards(self._log, NAME, self._stop_last, self._settings, lease_ms=LEASE_MS)
 
     def _project_events(self) -> None:
         from tidewheel_projections.projector import Projector

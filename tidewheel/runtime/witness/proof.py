@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 
 from tidewheel.core.events import Recorded
+from tidewheel.log.interface import TRIGGERS
 from tidewheel.runtime.witness.findings import Findings
 from tidewheel.wire.codec import CHAIN_SIZE, GENESIS, DecodeError, chain_matches, decode_event
 
@@ -24,7 +25,7 @@ class Proof:
         self._chain = GENESIS
         self._writer = 0
         self._cause = ""
-        self._answered: dict[str, int] = {}
+        self._answered: dict[tuple[str, str], int] = {}
         #: No event is missing so far.
         self.complete = True
 
@@ -57,11 +58,14 @@ class Proof:
         if recorded.writer < self._writer:
             self._findings.add(7, f"writer {recorded.writer} writes after writer {self._writer}")
         self._writer = max(self._writer, recorded.writer)
-        self._check_cause(recorded.cause)
+        self._check_cause(recorded.cause, getattr(recorded.event, "dag", ""))
         return recorded
 
-    def _check_cause(self, cause: str) -> None:
-        """The answers to one input stand together, and inputs are answered in their order."""
+    def _check_cause(self, cause: str, dag: str) -> None:
+        """The answers to one input stand together, and inputs are answered in their order.
+
+        Triggers are only in order for each DAG: those of one with too many waiting runs are passed over at first.
+        """
         before, self._cause = self._cause, cause
         if cause == before:
             return
@@ -71,7 +75,8 @@ class Proof:
         if match is None:
             return
         source, offset = match[1], int(match[2])
-        answered = self._answered.get(source, -1)
+        order = (source, dag if source.startswith(TRIGGERS) else "")
+        answered = self._answered.get(order, -1)
         if offset <= answered:
             self._findings.add(7, f"input {cause} is answered again, after input {source}/{answered}")
-        self._answered[source] = max(answered, offset)
+        self._answered[order] = max(answered, offset)
