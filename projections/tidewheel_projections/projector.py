@@ -67,9 +67,9 @@ class Projector:
                 _log.info("read_model_rebuilt", action="beginning again from the new tables")
                 continue
             except _AWAY as error:
-                _log.warning("postgres_unavailable", reason=_reason(error), retry_s=back_off_s)
+                _log.error("postgres_unavailable", reason=_reason(error), retry_s=back_off_s)
             except LogError as error:
-                _log.warning("log_unavailable", reason=str(error), retry_s=back_off_s)
+                _log.error("log_unavailable", reason=str(error), retry_s=back_off_s)
             if self.applied > before:
                 back_off_s = BACK_OFF_S[0]
             stop.wait(back_off_s)

@@ -101,6 +101,23 @@ class EmbeddedPostgres:
             raise
         return self.dsn
 
+    def restart_if_ended(self) -> str:
+        """If the server has ended by itself (a full disk does that), start it again where it was; gives why it ended.
+
+        Empty while it runs. Raises ``PostgresUnavailable`` if it can not run now; then call this again later.
+        """
+        assert self._dsn, "start() it first"
+        if self._process is not None and self._process.poll() is None:
+            return ""
+        why = last_complaint(self._data / "server.log")
+        account = account_for(self.directory)
+        try:
+            self._launch(usable_binaries(_binaries(), account), account, "ab")
+        except PostgresUnavailable as error:
+            complaint = last_complaint(self._data / "server.log")
+            raise PostgresUnavailable(f"the embedded Postgres in {self.directory} ends: {complaint}") from error
+        return why
+
     def stop(self) -> None:
         """Stop the server and let the directory go. Harmless if it does not run."""
         process, self._process = self._process, None
@@ -178,14 +195,14 @@ class EmbeddedPostgres:
             child.rename(target)
         fresh.rmdir()
 
-    def _launch(self, binaries: Path, account: Account) -> None:
-        self._socket_directory = _socket_directory(self._data, account)
+    def _launch(self, binaries: Path, account: Account, log_mode: str = "wb") -> None:
+        self._socket_directory = self._socket_directory or _socket_directory(self._data, account)
         settings = {**self._settings, "unix_socket_directories": str(self._socket_directory)}
         command = ["/bin/sh", "-c", _GUARD, "tidewheel-postgres", str(binaries / "postgres"), "-D", str(self._data)]
         for name, value in settings.items():
             command += ["-c", f"{name}={value}"]
         log_path = self._data / "server.log"
-        with log_path.open("wb") as log:
+        with log_path.open(log_mode) as log:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
@@ -306,3 +323,13 @@ def _wait_for(process: subprocess.Popen[bytes], conninfo: str, log_path: Path) -
                 what = "ended at once" if ended else f"did not answer within {START_S:g} s"
                 raise PostgresUnavailable(f"the embedded Postgres {what}; its log {log_path} says: {last}") from error
             time.sleep(0.02)
+
+
+def last_complaint(log_path: Path) -> str:
+    """Why the server ended, by the last line of its log that says so."""
+    with contextlib.suppress(OSError):
+        lines = log_path.read_text(errors="replace").splitlines()
+        said = [line for line in lines if " PANIC: " in line or " FATAL: " in line]
+        if said or lines:
+            return (said or lines)[-1].split("] ", 1)[-1][:500]
+    return "its log says nothing"

@@ -150,7 +150,7 @@ class Scheduler:
                 try:
                     self.step(POLL_S_MAX)
                 except LogUnavailable as error:
-                    log.warning("the log is not available; trying again", why=str(error), in_s=pause)
+                    log.error("the log is not available; trying again", why=str(error), in_s=pause)
                 else:
                     if self._aborts == aborts:
                         pause = _RETRY_S[0]

@@ -32,6 +32,8 @@ NAME = "dev"
 #: Shorter than on a cluster: no network is in between, and what was killed should run again soon.
 LEASE_MS = 10_000
 READY_S = 30.0
+#: How often Postgres is looked after; while it cannot be started, growing to the second number.
+POSTGRES_LOOK_S = (1.0, 5.0)
 STOP_S = 20.0
 #: What a stop leaves running tasks; after it they are handed back, and run again at the next start.
 DRAIN_S = 5.0
@@ -119,6 +121,7 @@ class Engine:
             undo.pop_all()
         self._run("scheduler", self._schedule)
         self._run("projector", self._project_events)
+        self._run("postgres", self._keep_postgres)
         self._run("api", lambda: self._serve(listener))
         self.serve_pools({"default"})
         if not self._wait_up():
@@ -137,6 +140,20 @@ class Engine:
             if self.failed.is_set():
                 return False
         return False
+
+    def _keep_postgres(self) -> None:
+        """Runs go on without Postgres, but nobody else would start this one again."""
+        pause = POSTGRES_LOOK_S[0]
+        while not self._stop.wait(pause):
+            try:
+                why = self._postgres.restart_if_ended()
+            except (PostgresUnavailable, OSError) as error:
+                pause = min(pause * 2, POSTGRES_LOOK_S[1])
+                _log.error("Postgres cannot be started; trying again", why=str(error), in_s=pause)
+            else:
+                pause = POSTGRES_LOOK_S[0]
+                if why:
+                    _log.error("Postgres ended by itself and was started again", why=why)
 
     def _schedule(self) -> None:
         from tidewheel_services.scheduler.main import own_shards

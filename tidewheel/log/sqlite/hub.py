@@ -24,6 +24,8 @@ from tidewheel.log.sqlite.ownership import OwnershipLock
 
 _LOOK_S = 0.04
 _HOUSEKEEPING_S = 60.0
+#: A file that cannot be written is tried again this often, growing to the second number.
+_RETRY_S = (0.2, 3.0)
 #: Rows deleted from a partition in one go, so that a commit never waits long behind it.
 _TRIM_ROWS_MAX = 2_000
 #: A receiver reads its mail within seconds; a restarted one begins at the end.
@@ -249,6 +251,7 @@ class Hub:
 
     def _run(self) -> None:
         next_housekeeping = time.monotonic() + _HOUSEKEEPING_S
+        pause = _RETRY_S[0]
         while True:
             with self._queue_changed:
                 if not self._queue and not self._closed:
@@ -267,11 +270,20 @@ class Hub:
                     next_housekeeping = time.monotonic() + _HOUSEKEEPING_S
                     self._keep_house()
             except sqlite3.Error as error:
-                self._failure = str(fault_of(self.path, "in the background", error))
-                _log.warning("the log cannot be written", problem=self._failure)
+                self._failure = str(fault_of(self.path, "writing what was sent", error))
                 if closed:
+                    _log.error("what was sent last is not written", records=len(batch), problem=self._failure)
                     return
-                time.sleep(0.2)
+                _log.error("the log cannot be written; trying again", problem=self._failure, in_s=pause)
+                self._pause(pause)
+                pause = min(pause * 2, _RETRY_S[1])
+            else:
+                pause = _RETRY_S[0]
+
+    def _pause(self, seconds: float) -> None:
+        """Wait, unless told to close."""
+        with self._queue_changed:
+            self._queue_changed.wait_for(lambda: self._closed, seconds)
 
     def _write_sent(self, batch: list[Append]) -> None:
         try:
