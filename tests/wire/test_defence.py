@@ -221,7 +221,7 @@ def check_outcome(data: bytes) -> None:
         except DecodeError as error:
             assert error.code and len(error.reason) > 10
     try:
-        decode_trigger(data, topic="triggers", partition=0, offset=0)
+        decode_trigger(data, topic="triggers", partition=0, offset=0, timestamp=0)
     except DecodeError as error:
         assert error.code and len(error.reason) > 10
 

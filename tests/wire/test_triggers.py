@@ -23,7 +23,7 @@ def start(
     if isinstance(value, dict):
         value = json.dumps(value)
     data = value.encode() if isinstance(value, str) else value
-    return decode_trigger(data, topic=topic, partition=partition, offset=offset)
+    return decode_trigger(data, topic=topic, partition=partition, offset=offset, timestamp=1_767_571_200_000)
 
 
 def refused(value: bytes | str | dict[str, Any], says: str, code: str = "invalid") -> None:
@@ -34,7 +34,7 @@ def refused(value: bytes | str | dict[str, Any], says: str, code: str = "invalid
 
 def test_the_least_that_starts_a_run() -> None:
     assert start('{"dag":"orders"}') == StartRun(
-        dag="orders", run_id="kafka__triggers.3.17", kind="kafka", actor="kafka:triggers", inputs="{}"
+        dag="orders", run_id="kafka__triggers.3.17.1767571200000", kind="kafka", actor="kafka:triggers", inputs="{}"
     )
 
 
@@ -87,18 +87,19 @@ def test_a_record_without_an_id_is_the_same_run_only_where_it_lies() -> None:
 
 def test_c036_two_trigger_topics_with_the_same_offsets_are_two_runs() -> None:
     one, two = start({"dag": "d"}, topic="sales.triggers"), start({"dag": "d"}, topic="stock.triggers")
-    assert one.run_id == "kafka__sales.triggers.3.17"
-    assert two.run_id == "kafka__stock.triggers.3.17"
+    assert one.run_id == "kafka__sales.triggers.3.17.1767571200000"
+    assert two.run_id == "kafka__stock.triggers.3.17.1767571200000"
 
 
 def test_an_id_cannot_take_the_run_of_a_record_without_one() -> None:
+    refused({"dag": "d", "id": "triggers.3.18.5"}, "id: 'triggers.3.18.5' is how records without an id are named")
     refused({"dag": "d", "id": "triggers.3.18"}, "id: 'triggers.3.18' is how records without an id are named")
     assert start({"dag": "d", "id": "triggers.3"}).run_id == "kafka__triggers.3"
     assert start({"dag": "d", "id": "other.3.18"}).run_id == "kafka__other.3.18"
 
 
 def test_a_topic_too_long_for_a_run_id_is_said_so() -> None:
-    with pytest.raises(DecodeError, match="made of topic, partition and offset has 261 characters"):
+    with pytest.raises(DecodeError, match="made of topic, partition, offset and time has 275 characters"):
         start({"dag": "d"}, topic="t" * 249)
 
 

@@ -79,6 +79,7 @@ def _rich(kind: Any, value: Any) -> Any:
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=_plain)
+_ordered = msgspec.msgpack.Encoder(order="deterministic")
 _dag_decoder = msgspec.msgpack.Decoder(_StoredDag, dec_hook=_rich)
 _pool_decoder = msgspec.msgpack.Decoder(_StoredPool, dec_hook=_rich)
 
@@ -115,6 +116,12 @@ def encode_snapshot(state: Aggregate) -> bytes:
             leases=sorted(state.leases.values(), key=lambda lease: lease.key),
         )
     )
+
+
+def state_hash(state: Aggregate) -> str:
+    """16 hex digits that two equal states share, on any machine and in any release with this ``FORMAT``."""
+    stored = msgspec.msgpack.decode(encode_snapshot(state))
+    return hashlib.blake2b(_ordered.encode(stored), digest_size=8).hexdigest()
 
 
 def decode_snapshot(kind: str, data: bytes) -> Aggregate:

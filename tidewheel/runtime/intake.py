@@ -17,7 +17,7 @@ from tidewheel.wire.triggers import decode_trigger
 def take_in(work: Work, record: Record, partitions: int, backlog: Backlog) -> None:
     """Decide one input record, unless it is a trigger that has to wait; one that is no command is a dead letter."""
     try:
-        command = _command(record)
+        command = command_of(record)
     except DecodeError as error:
         work.reject(record, error.code, error.reason)
         return
@@ -30,12 +30,19 @@ def take_in(work: Work, record: Record, partitions: int, backlog: Backlog) -> No
     work.handle(command, f"{record.topic}/{record.partition}/{record.offset}", record)
 
 
-def _command(record: Record) -> c.Command:
+def command_of(record: Record) -> c.Command:
+    """What the record asks for. Raises ``DecodeError``."""
     value = record.value
     if value is None:
         raise DecodeError("foreign", "the record has no value")
     if record.topic == TRIGGERS:
-        return decode_trigger(value, topic=record.topic, partition=record.partition, offset=record.offset)
+        return decode_trigger(
+            value,
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            timestamp=record.timestamp,
+        )
     message = decode(value)
     if not isinstance(message, c.Command):
         raise DecodeError("unexpected", f"a {type(message).__name__} is no command")

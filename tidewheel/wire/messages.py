@@ -38,7 +38,8 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 class TriggerRun(msgspec.Struct, frozen=True, kw_only=True):
     """A public request on ``triggers`` to run a DAG: Avro, or JSON ``{"dag": …, "run_id"?, "id"?, "inputs"?: {…}}``.
 
-    ``run_id`` names the run; without it ``id`` does (as ``kafka__<id>``); without both, topic, partition and offset do.
+    ``run_id`` names the run; without it ``id`` does (as ``kafka__<id>``); without both, topic, partition, offset and
+    time do.
     """
 
     dag: str

@@ -34,7 +34,7 @@ _KEYS: Final = {
 DEPTH_MAX: Final = 64
 
 
-def decode_trigger(record_value: bytes, *, topic: str, partition: int, offset: int) -> StartRun:
+def decode_trigger(record_value: bytes, *, topic: str, partition: int, offset: int, timestamp: int) -> StartRun:
     """The command that a record on ``triggers`` asks for; ``DecodeError`` names the key and what is allowed there."""
     if not isinstance(record_value, bytes):
         raise DecodeError("foreign", "the record has no value; a trigger is a JSON object or an Avro TriggerRun")
@@ -43,23 +43,24 @@ def decode_trigger(record_value: bytes, *, topic: str, partition: int, offset: i
     trigger = _from_avro(record_value) if record_value[:1] == MARKER[:1] else _from_json(record_value)
     return StartRun(
         dag=trigger.dag,
-        run_id=_run_id(trigger, topic, partition, offset),
+        run_id=_run_id(trigger, f"{topic}.{partition}.{offset}.{timestamp}", topic),
         kind="kafka",
         inputs=trigger.inputs,
         actor=f"kafka:{topic}",
     )
 
 
-def _run_id(trigger: TriggerRun, topic: str, partition: int, offset: int) -> str:
+def _run_id(trigger: TriggerRun, place: str, topic: str) -> str:
     if trigger.run_id is not None:
         check_run_id("run_id", trigger.run_id)
         return trigger.run_id
     if trigger.id is None:
-        run_id = f"kafka__{topic}.{partition}.{offset}"
-        check_run_id("the run's id made of topic, partition and offset", run_id)
+        # With the time of the record: in a log that took another's place, partitions and offsets begin anew.
+        run_id = f"kafka__{place}"
+        check_run_id("the run's id made of topic, partition, offset and time", run_id)
         return run_id
     check_run_id("id", trigger.id)
-    if re.fullmatch(re.escape(topic) + r"\.\d+\.\d+", trigger.id):
+    if re.fullmatch(re.escape(topic) + r"\.\d+\.\d+(\.\d+)?", trigger.id):
         _refuse("id", f"{trigger.id!r} is how records without an id are named; choose another")
     run_id = f"kafka__{trigger.id}"
     check_run_id("id (with kafka__ in front)", run_id)

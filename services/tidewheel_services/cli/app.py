@@ -16,6 +16,7 @@ from tidewheel_services.cli import (
     maintenance,
     pools,
     processes,
+    resharding,
     runs,
 )
 from tidewheel_services.cli.faults import Commands
@@ -56,7 +57,7 @@ for family, commands in {
         pools.workers,
     ),
     _SERVE: (processes.scheduler, processes.worker, processes.projector, processes.api),
-    _KEEP: (maintenance.verify, doctor.doctor),
+    _KEEP: (maintenance.verify, doctor.doctor, resharding.reshard),
 }.items():
     for command in commands:
         app.command(rich_help_panel=family)(command)
