@@ -147,3 +147,11 @@ def _reachable(path: Path, account: Account) -> bool:
         if not found.st_mode & allowed:
             return False
     return True
+
+
+def remove_placed(directory: Path) -> None:
+    """Remove an embedded server's data, those that it keeps elsewhere included: they come again from the journal."""
+    if directory.is_symlink():
+        shutil.rmtree(directory.resolve(), ignore_errors=True)
+        directory.unlink()
+    shutil.rmtree(directory, ignore_errors=True)

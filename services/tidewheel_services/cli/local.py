@@ -64,7 +64,8 @@ def demo(
     directory: Annotated[Path, typer.Option("--directory", help="Where results and state go.")] = Path("build/demo"),
 ) -> None:
     """Run the example over real weather data to a finished report, and prove its journal."""
-    from tidewheel_services.standalone.demo import DemoFailed, run_demo
+    from tidewheel_services.standalone.demo import run_demo
+    from tidewheel_services.standalone.demo_dag import DemoFailed
     from tidewheel_services.standalone.dev import CannotRun
 
     try:

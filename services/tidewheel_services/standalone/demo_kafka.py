@@ -20,7 +20,8 @@ from tidewheel_services.cli.output import write
 from tidewheel_services.cli.runs import wait_for
 from tidewheel_services.config import Settings
 from tidewheel_services.embedded_postgres import EmbeddedPostgres, PostgresUnavailable
-from tidewheel_services.standalone import demo
+from tidewheel_services.postgres_placement import remove_placed
+from tidewheel_services.standalone.demo_dag import DAG, RUN_S_MAX, DemoFailed, definition, show_result, verified
 from tidewheel_services.standalone.engine import CannotRun
 
 ASKED = 3
@@ -33,7 +34,7 @@ def demo_on_kafka(project: Path, directory: Path, results: Path) -> None:
     with contextlib.ExitStack() as stack:
         log = stack.enter_context(_kafka())
         # An earlier demo's read model followed another broker.
-        demo.remove_postgres(directory / "postgres")
+        remove_placed(directory / "postgres")
         try:
             postgres = stack.enter_context(EmbeddedPostgres(directory / "postgres", throwaway=True))
         except PostgresUnavailable as error:
@@ -63,31 +64,31 @@ def demo_on_kafka(project: Path, directory: Path, results: Path) -> None:
         write(f"processes up: {', '.join(processes)}; log {log}, API {settings.api}; what they say is in {output}")
         try:
             _run(settings, project, results)
-        except (CliError, demo.DemoFailed) as error:
+        except (CliError, DemoFailed) as error:
             ended = [name for name, process in running.items() if process.poll() is not None]
             if not ended:
                 raise
             what = f"{', '.join(ended)} ended by itself (see {output}): {error}"
-            raise demo.DemoFailed(what) from error
+            raise DemoFailed(what) from error
 
 
 def _run(settings: Settings, project: Path, results: Path) -> None:
     run_id = f"kafka-{time.time_ns() // 1_000_000}"
     with Client(settings) as client:
         _wait_until_ready(client)
-        answer = client.post("dags", body={"definition": demo.definition(project), "source": f"{demo.DAG}.yaml"})
-        before = len(list(client.pages("dags", demo.DAG, "runs", limit=10_000, position=answer["position"])))
-        request = {"dag": demo.DAG, "run_id": run_id, "inputs": {"year": 2015, "directory": str(results)}}
+        answer = client.post("dags", body={"definition": definition(project), "source": f"{DAG}.yaml"})
+        before = len(list(client.pages("dags", DAG, "runs", limit=10_000, position=answer["position"])))
+        request = {"dag": DAG, "run_id": run_id, "inputs": {"year": 2015, "directory": str(results)}}
         topic = publish(settings.log, request, ASKED)
         write(f"published {ASKED} times to {topic}: {json.dumps(request)}")
         _wait_until_created(client, run_id)
-        wait_for(client, demo.DAG, run_id, "", demo.RUN_S_MAX)
-        demo.show_result(client, run_id, "wet")
-        runs = list(client.pages("dags", demo.DAG, "runs", limit=10_000))
+        wait_for(client, DAG, run_id, "", RUN_S_MAX)
+        show_result(client, run_id, "wet")
+        runs = list(client.pages("dags", DAG, "runs", limit=10_000))
         if len(runs) != before + 1:
-            raise demo.DemoFailed(f"{ASKED} records with one run_id made {len(runs) - before} runs instead of 1")
+            raise DemoFailed(f"{ASKED} records with one run_id made {len(runs) - before} runs instead of 1")
         write(f"{ASKED} records, 1 run")
-    write(demo.verified(settings.log))
+    write(verified(settings.log))
 
 
 def publish(log_url: str, request: Mapping[str, object], times: int) -> str:
@@ -100,7 +101,7 @@ def publish(log_url: str, request: Mapping[str, object], times: int) -> str:
     for _ in range(times):
         producer.produce(topic, key=str(request["dag"]), value=json.dumps(request))
     if producer.flush(10):
-        raise demo.DemoFailed(f"the records for {topic} could not be delivered to {url.netloc}")
+        raise DemoFailed(f"the records for {topic} could not be delivered to {url.netloc}")
     return topic
 
 
@@ -175,10 +176,10 @@ def _wait_until_created(client: Client, run_id: str) -> None:
     deadline = time.monotonic() + UP_S_MAX
     while True:
         try:
-            client.get("dags", demo.DAG, "runs", run_id)
+            client.get("dags", DAG, "runs", run_id)
         except CliError as error:
             if time.monotonic() > deadline:
-                raise demo.DemoFailed(f"no run came of the records within {UP_S_MAX:g} s: {error}") from error
+                raise DemoFailed(f"no run came of the records within {UP_S_MAX:g} s: {error}") from error
             time.sleep(0.1)
         else:
             return
