@@ -74,3 +74,5 @@ Limit = Annotated[int, Query(ge=1, le=PAGE_MAX, description="Largest number of e
 After = Annotated[
     str | None, Query(max_length=2000, description="The `next` of the page before: the answer goes on behind it.")
 ]
+AfterEvent = Annotated[int | None, Query(ge=0, le=2**62, description="The `next` of the page before.")]
+NewestFirst = Annotated[bool, Query(description="From the newest backwards.")]

@@ -80,6 +80,11 @@ class EventPage(msgspec.Struct, frozen=True, kw_only=True):
     items: list[views.EventRow]
     next: int | None
 
+    @classmethod
+    def of(cls, items: list[views.EventRow], limit: int) -> EventPage:
+        """A full page may not be the last one."""
+        return cls(items=items, next=items[-1].shard_seq if len(items) == limit else None)
+
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """How the process is. ``checks`` names what was looked at and what is wrong with it (empty text: nothing)."""

@@ -12,7 +12,7 @@ from tidewheel.core.commands import PauseDag, RemoveDag, UnpauseDag
 from tidewheel_projections import reads, views
 from tidewheel_services.api import shapes
 from tidewheel_services.api.body import Body, body_of, documented
-from tidewheel_services.api.names import After, DagName, Limit, VersionName
+from tidewheel_services.api.names import After, AfterEvent, DagName, Limit, NewestFirst, VersionName
 from tidewheel_services.api.routes.changes import change
 from tidewheel_services.api.routes.routers import reader, writer
 from tidewheel_services.api.services import Actor, Api, answer
@@ -104,8 +104,8 @@ def list_dag_events(
     dag: DagName,
     api: Api,
     limit: Limit = 100,
-    after: Annotated[int | None, Query(ge=0, le=2**62, description="The `next` of the page before.")] = None,
-    newest_first: Annotated[bool, Query(description="From the newest backwards.")] = False,
+    after: AfterEvent = None,
+    newest_first: NewestFirst = False,
 ) -> Response:
     """Every event of the DAG and of its runs, from the journal: what happened, when, by whom, in answer to what."""
 
@@ -115,8 +115,7 @@ def list_dag_events(
             known_dag(connection, dag)
         return found
 
-    items = api.reads.read(query)
-    return answer(shapes.EventPage(items=items, next=items[-1].shard_seq if len(items) == limit else None))
+    return answer(shapes.EventPage.of(api.reads.read(query), limit))
 
 
 @write.post(

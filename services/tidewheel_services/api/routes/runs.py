@@ -16,7 +16,7 @@ from tidewheel.core.rules import INPUTS_BYTES_MAX
 from tidewheel_projections import reads, views
 from tidewheel_services.api import shapes
 from tidewheel_services.api.body import Body, body_of, documented
-from tidewheel_services.api.names import After, DagName, Limit, Moment, RunName, checked_run_id
+from tidewheel_services.api.names import After, AfterEvent, DagName, Limit, Moment, NewestFirst, RunName, checked_run_id
 from tidewheel_services.api.problems import Problem
 from tidewheel_services.api.routes.routers import reader, writer
 from tidewheel_services.api.services import Actor, Api, answer
@@ -112,8 +112,8 @@ def list_run_events(
     run_id: RunName,
     api: Api,
     limit: Limit = 100,
-    after: Annotated[int | None, Query(ge=0, le=2**62, description="The `next` of the page before.")] = None,
-    newest_first: Annotated[bool, Query(description="From the newest backwards.")] = False,
+    after: AfterEvent = None,
+    newest_first: NewestFirst = False,
     task: Annotated[str | None, Query(max_length=300, description="Only of this task.")] = None,
 ) -> Response:
     """Every event of the run, from the journal: what happened, when, by whom, because of which input."""
@@ -126,8 +126,7 @@ def list_run_events(
             known_run(connection, dag, run_id)
         return found
 
-    items = api.reads.read(query)
-    return answer(shapes.EventPage(items=items, next=items[-1].shard_seq if len(items) == limit else None))
+    return answer(shapes.EventPage.of(api.reads.read(query), limit))
 
 
 @write.post(
