@@ -16,7 +16,7 @@ import structlog
 from psycopg.types.numeric import Int8Dumper
 
 from tidewheel.log.interface import Log, LogError, Reader
-from tidewheel_projections.journal import FOLLOWED, Place
+from tidewheel_projections.journal import Place
 from tidewheel_projections.schema import LIVE, Connection, migrate, use_schema
 from tidewheel_projections.session import Replaced, Session
 
@@ -52,7 +52,6 @@ class Projector:
         self._dsn = dsn
         self._instance = instance
         self._started_at = time.time_ns() // 1_000_000
-        self._turn = 0
         #: Records applied since the start, for whoever watches.
         self.applied = 0
 
@@ -104,19 +103,13 @@ class Projector:
             if records:
                 self.applied += session.apply(records, reader.positions())
             if time.monotonic() >= next_beat:
-                session.beat(self._instance, self._started_at, self._ends(tracks), reader.positions())
+                session.beat(self._instance, self._started_at, self._log.end_offsets(tracks), reader.positions())
                 next_beat = time.monotonic() + BEAT_S
             tracks = session.journals.tracks
             if any(tracks[place].stopped for place in followed):
                 return
             if BUSY_RECORDS <= len(records) < BATCH_MAX:
                 stop.wait(PAUSE_S)
-
-    def _ends(self, tracks: Iterable[Place]) -> dict[Place, int]:
-        """Where the partitions of one topic end; the next beat looks at the next topic."""
-        topic = FOLLOWED[self._turn % len(FOLLOWED)]
-        self._turn += 1
-        return {place: self._log.end_offset(*place) for place in tracks if place[0] == topic}
 
     def _become_writer(self, connection: Connection, stop: threading.Event) -> bool:
         waiting = False

@@ -98,7 +98,7 @@ def _replay(connection: Connection, log: Log, until: Mapping[Place, int] | None,
     """Fold the log into the connection's schema: up to these offsets, or to where it ends now."""
     session = Session(connection, log)
     places = list(session.journals.tracks)
-    ends = {place: log.end_offset(*place) - 1 for place in places} if until is None else dict(until)
+    ends = {place: end - 1 for place, end in log.end_offsets(places).items()} if until is None else dict(until)
     reader = log.reader(dict.fromkeys(places, 0))
     applied = 0
     last_progress = time.monotonic()

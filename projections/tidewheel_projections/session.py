@@ -154,12 +154,13 @@ class Session:
             raise Replaced
 
     def _find_replaced_log(self) -> None:
+        ends = self._log.end_offsets(self.journals.tracks)
         for place, track in self.journals.tracks.items():
             if track.stopped:
                 # Tried again: the cause may be gone, with an upgrade for example.
                 track.stopped = ""
                 self.journals.moved.add(place)
-            end = self._log.end_offset(*place)
+            end = ends[place]
             if track.last_offset >= end:
                 self.journals.stop(
                     place,
