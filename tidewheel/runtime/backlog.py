@@ -266,6 +266,12 @@ def _command(record: Record) -> c.StartRun | None:
     if record.value is None:
         return None
     try:
-        return decode_trigger(record.value, topic=record.topic, partition=record.partition, offset=record.offset)
+        return decode_trigger(
+            record.value,
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            timestamp=record.timestamp,
+        )
     except DecodeError:
         return None
