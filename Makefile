@@ -98,6 +98,10 @@ dev: $(STAMP) ## Everything in one process over examples/: embedded log, embedde
 kafka: $(STAMP) ## Start a local Kafka broker in the foreground: Docker if it answers, else Maven's jars
 	@$(BIN)/python tools/kafka.py $(ARGS)
 
+.PHONY: postgres
+postgres: $(STAMP) ## Start a local Postgres in the foreground, from its Python package
+	@$(BIN)/python tools/postgres.py $(ARGS)
+
 .PHONY: bench
 bench: $(STAMP) ## Measure throughput and delays on a real Kafka and Postgres; writes build/bench.json
 	@$(BIN)/python -m benchmarks $(ARGS)

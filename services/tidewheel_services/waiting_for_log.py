@@ -17,11 +17,15 @@ _log = structlog.get_logger("tidewheel")
 
 
 def open_when_there(
-    url: str, stop: threading.Event, on_stuck: Callable[[str, float], None] | None = None
+    url: str,
+    stop: threading.Event,
+    on_stuck: Callable[[str, float], None] | None = None,
+    on_wait: Callable[[str], None] | None = None,
 ) -> Log | None:
     """The log at ``url`` once it answers, its topics checked; None if told to stop first.
 
-    Raises ``LogMisconfigured`` if the address makes no sense or a topic is missing or set wrongly.
+    ``on_wait`` is told at each try why it is waited for. Raises ``LogMisconfigured`` if the address makes no sense or a
+    topic is missing or set wrongly.
     """
     pause = RETRY_S[0]
     while not stop.is_set():
@@ -29,6 +33,8 @@ def open_when_there(
             return _opened(url, on_stuck)
         except LogUnavailable as error:
             _log.warning("waiting for the log", why=str(error), again_in_s=pause)
+            if on_wait is not None:
+                on_wait(str(error))
             stop.wait(pause)
             pause = min(pause * 2, RETRY_S[1])
     return None

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,35 +36,94 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostg
         yield found
 
 
+@dataclass
+class Away:
+    """What was seen while processes had been started and the broker had not."""
+
+    process_says: dict[str, str] = field(default_factory=dict)
+    answers: dict[str, httpx.Response] = field(default_factory=dict)
+    commands: dict[str, subprocess.CompletedProcess[str]] = field(default_factory=dict)
+
+
+Processes = tuple[dict[str, Process], dict[str, str], Away]
+
+
 @pytest.fixture(scope="module")
 def processes(
     broker: KafkaBroker, postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[dict[str, Process], dict[str, str]]]:
+) -> Iterator[Processes]:
+    """All processes, started before their broker; it is there when this is handed out."""
     home: Path = tmp_path_factory.mktemp("processes")
     env = {"TIDEWHEEL_LOG": f"kafka://{broker.address}?partitions=4", "TIDEWHEEL_POSTGRES": postgres.dsn}
     document("topics", "create", env=env)
+    broker.kill()
     commands = {
-        "scheduler": ("scheduler",),
-        "worker": ("worker", "--pool", "default=4"),
-        "projector": ("projector",),
+        "scheduler": ("scheduler", "--metrics-port", "0"),
+        "worker": ("worker", "--pool", "default=4", "--metrics-port", "0"),
+        "projector": ("projector", "--metrics-port", "0"),
         "api": ("api", "--port", "0"),
     }
+    away = Away()
     with contextlib.ExitStack() as stack:
         found = {
             name: stack.enter_context(Process(*command, output=home / f"{name}.log", env=env))
             for name, command in commands.items()
         }
-        env["TIDEWHEEL_API"] = found["api"].wait_for("api is up").split('"url": "')[1].split('"')[0]
-        eventually(lambda: httpx.get(f"{env['TIDEWHEEL_API']}/ready").status_code == 200, 40)
+        env["TIDEWHEEL_API"] = _url(found["api"].wait_for("api is up"))
+        for name, process in found.items():
+            away.process_says[name] = process.wait_for("waiting for the log")
+            if name != "api":
+                away.answers[f"{name} ready"] = httpx.get(f"{_url(process.said)}/readyz")
+        _look_while_away(away, env)
+        broker.start()
+        eventually(lambda: httpx.get(f"{env['TIDEWHEEL_API']}/ready").status_code == 200, RECOVERY_S)
         (home / "slow.yaml").write_text(SLOW)
         document("deploy", home / "slow.yaml", env=env)
-        yield found, env
+        yield found, env, away
 
 
-def test_the_broker_dies_in_the_middle_of_a_run(
-    broker: KafkaBroker, processes: tuple[dict[str, Process], dict[str, str]]
-) -> None:
-    found, env = processes
+def _look_while_away(away: Away, env: dict[str, str]) -> None:
+    api = env["TIDEWHEEL_API"]
+    away.answers["api health"] = httpx.get(f"{api}/healthz")
+    away.answers["api ready"] = httpx.get(f"{api}/readyz", timeout=20)
+    away.answers["a write"] = httpx.post(f"{api}/api/v1/dags/slow/runs", json={"run_id": "early"}, timeout=20)
+    away.answers["a read of a position"] = httpx.get(f"{api}/api/v1/runs?position=events/0/1", timeout=20)
+    asked = (("verify",), ("topics", "create"), ("doctor",), ("trigger", "slow"))
+    with ThreadPoolExecutor(len(asked)) as pool:
+        done = pool.map(lambda command: tidewheel(*command, env=env), asked)
+        away.commands = {" ".join(command): result for command, result in zip(asked, done, strict=True)}
+
+
+def test_what_starts_before_its_broker_waits_and_says_so(broker: KafkaBroker, processes: Processes) -> None:
+    found, _, away = processes
+    assert set(away.process_says) == set(found)
+    for said in away.process_says.values():
+        assert f"Kafka at {broker.address} cannot be used" in said
+        assert "Traceback" not in said
+    unready = {name: answer.status_code for name, answer in away.answers.items()}
+    assert unready.pop("api health") == 200
+    assert unready == dict.fromkeys(unready, 503)
+    for name in ("api ready", "a write", "a read of a position"):
+        answer = away.answers[name]
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert int(answer.headers["retry-after"]) > 0
+        assert answer.json()["type"] == "urn:tidewheel:problem:log_unavailable"
+    for command, done in away.commands.items():
+        assert done.returncode == (1 if command == "doctor" else 2), f"{command}: {done.stderr}"
+        assert "Traceback" not in done.stderr + done.stdout
+        assert command == "doctor" or len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_once_the_broker_is_there_every_process_is_ready(processes: Processes) -> None:
+    found, _, _ = processes
+    for name in ("scheduler", "worker", "projector"):
+        url = _url(found[name].said)
+        eventually(lambda url=url: httpx.get(f"{url}/readyz").status_code == 200, RECOVERY_S, f"{name} is ready")
+        assert "tidewheel_ready 1.0" in httpx.get(f"{url}/metrics").text
+
+
+def test_the_broker_dies_in_the_middle_of_a_run(broker: KafkaBroker, processes: Processes) -> None:
+    found, env, _ = processes
     document("trigger", "slow", "--run-id", "across", env=env)
     eventually(lambda: _task_state(env, "across", "wait") == "running")
     broker.kill()
@@ -78,10 +140,8 @@ def test_the_broker_dies_in_the_middle_of_a_run(
     assert (proof["ok"], proof["violations"]) == (True, [])
 
 
-def test_postgres_dies_and_only_reading_stops(
-    postgres: EmbeddedPostgres, processes: tuple[dict[str, Process], dict[str, str]]
-) -> None:
-    found, env = processes
+def test_postgres_dies_and_only_reading_stops(postgres: EmbeddedPostgres, processes: Processes) -> None:
+    found, env, _ = processes
     postgres.stop()
     try:
         asked = tidewheel("runs", env=env)
@@ -95,6 +155,11 @@ def test_postgres_dies_and_only_reading_stops(
     assert eventually(lambda: _ended(env, "unseen"), RECOVERY_S)["state"] == "success"
     assert {name: process.alive for name, process in found.items()} == dict.fromkeys(found, True)
     assert document("projection", "verify", env=env)["ok"]
+
+
+def _url(said: str) -> str:
+    """The first address that a process tells."""
+    return said.split('"url": "')[1].split('"')[0]
 
 
 def _task_state(env: dict[str, str], run_id: str, task: str) -> Any:

@@ -121,6 +121,56 @@ def test_plan_of_a_file_shows_its_jitter(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("catchup", "said"),
+    [
+        ("none", "skips 9 slots (catchup is none"),
+        ("latest", "runs 1 slot that passed (2026-03-10T06:00:00Z) and skips 8 slots"),
+        ("all", "runs 9 slots that passed (2026-03-02T06:00:00Z to 2026-03-10T06:00:00Z)."),
+    ],
+)
+def test_plan_tells_what_unpausing_would_run(tmp_path: Path, catchup: str, said: str) -> None:
+    file = tmp_path / "a.yaml"
+    # One month that is over: what has passed since is the same whenever this runs.
+    file.write_text(
+        f"id: hello\nschedule: {{cron: '0 6 2-10 3 *', catchup: {catchup}}}\ntasks: [{{id: a, run: echo}}]\n"
+    )
+    done = tidewheel("plan", file, "--paused-since", "2026-03-01", "--until", "2026-03-11", "--count", "1")
+    assert (done.returncode, said in done.stdout) == (0, True), done.stdout
+
+
+def test_plan_with_catchup_is_a_document(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("id: hello\nschedule: {every: 1m, catchup: all}\ntasks: [{id: a, run: echo}]\n")
+    arguments = ["--paused-since", "2026-03-01", "--until", "2026-03-02", "--count", "1", "--catchup", "--json"]
+    planned = json.loads(tidewheel("plan", file, *arguments).stdout)
+    assert len(planned["slots"]) == 1
+    assert (planned["state"], planned["cursor"]) == ("paused", "2026-03-01T00:00:00Z")
+    # More than one decision hands out at once.
+    owed = {"runs": 1440, "first": "2026-03-01T00:01:00Z", "last": "2026-03-02T00:00:00Z", "skipped": 0, "reason": ""}
+    assert planned["catchup"] == owed
+    # Without the flag the contract of scripts: slots alone, and nobody is asked.
+    assert isinstance(json.loads(tidewheel("plan", file, "--count", "1", "--json").stdout), list)
+
+
+def test_plan_of_a_new_dag_counts_from_its_start(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(
+        "id: hello\nschedule: {every: 1d, start: 2026-03-01, end: 2026-03-04, catchup: all}\n"
+        "tasks: [{id: a, run: echo}]\n"
+    )
+    done = tidewheel("plan", file, "--api", "http://127.0.0.1:9", "--until", "2026-06-01")
+    assert "as a new DAG, it runs 4 slots that passed (2026-03-01T00:00:00Z to 2026-03-04T00:00:00Z)" in done.stdout
+
+
+def test_plan_without_an_api_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("id: hello\nschedule: '@daily'\ntasks: [{id: a, run: echo}]\n")
+    done = tidewheel("plan", file, "--count", "1", "--api", "http://127.0.0.1:9")
+    assert "No API at http://127.0.0.1:9" in done.stdout
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
         (["plan"], 2, "either a workflow FILE or --cron"),
@@ -128,6 +178,9 @@ def test_plan_of_a_file_shows_its_jitter(tmp_path: Path) -> None:
         (["plan", "--cron", "* * * * *", "--timezone", "Europe/Berln"], 1, "Europe/Berlin"),
         (["plan", "--cron", "* * * * *", "--after", "yesterday"], 2, "ISO 8601"),
         (["plan", "/nowhere.yaml"], 1, "/nowhere.yaml"),
+        (["plan", "--cron", "* * * * *", "--catchup"], 2, "need a workflow FILE"),
+        (["verify", "--log", "sqlite:////nowhere/log.db"], 2, "there is no log at"),
+        (["dead-letters", "--api", "http://127.0.0.1:9"], 2, "no API answers at http://127.0.0.1:9"),
         (["worker", "--pool", "default"], 2, "NAME=SLOTS"),
         (["worker", "--pool", "default=0"], 2, "NAME=SLOTS"),
         (["trigger", "x", "--input", "novalue"], 2, "NAME=VALUE"),

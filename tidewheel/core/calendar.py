@@ -32,13 +32,16 @@ from tidewheel.core.zones import END_S, START_S, ZoneError, check_zone, zone_of
 
 __all__ = [
     "CronError",
+    "Forecast",
     "Owed",
     "ZoneError",
+    "begins_at",
     "check_cron",
     "check_zone",
     "count_slots",
     "due",
     "fires_at",
+    "forecast",
     "latest_slot",
     "next_slot",
     "plan",
@@ -62,6 +65,18 @@ class Owed(msgspec.Struct, frozen=True):
     reason: str = ""
     #: More slots are owed than ``run`` holds: ask again with the cursor at its last one.
     more: bool = False
+
+
+class Forecast(msgspec.Struct, frozen=True):
+    """What a DAG would owe if it went on now, counted in full."""
+
+    #: Slots that would get runs, and the first and last of them (None: there are none).
+    runs: int = 0
+    first: int | None = None
+    last: int | None = None
+    #: Slots that would be recorded as skipped, and why.
+    skipped: int = 0
+    reason: str = ""
 
 
 def next_slot(schedule: Schedule, after_ms: int) -> int | None:
@@ -153,6 +168,14 @@ def _clock_changes(schedule: Schedule) -> ClockChanges:
     return ClockChanges(gap=schedule.dst_gap, repeat=schedule.dst_repeat)
 
 
+def begins_at(schedule: Schedule, now_ms: int) -> int:
+    """The cursor of a DAG that had no schedule before: slots count from now on, or from the ``start`` that it is to
+    catch up with."""
+    if schedule.start_ms is not None and schedule.catchup != "none":
+        return min(now_ms, schedule.start_ms - 1)
+    return now_ms
+
+
 def fires_at(schedule: Schedule, dag_id: str, slot_ms: int) -> int:
     """When the run of ``slot_ms`` is due: up to ``jitter_ms`` after it, always by the same amount for one DAG."""
     return slot_ms + _jitter(schedule, dag_id)
@@ -182,15 +205,32 @@ def due(schedule: Schedule, dag_id: str, cursor_ms: int, now_ms: int, *, resumed
         grace = schedule.misfire_grace_ms
         reason = "catchup is none: only the newest slot is run"
         if horizon - newest > grace:
-            reason = f"catchup is none, and the newest slot is more than misfire_grace ({grace} ms) late"
+            reason = f"catchup is none, and the newest slot is more than misfire_grace ({_shown(grace)}) late"
         return _owed(schedule, cursor_ms, max(newest - 1, cursor_ms), horizon, reason, grace)
     window = schedule.catchup_window_ms
     if schedule.catchup == "latest":
         reason = "catchup is latest: only the newest slot is run"
         if window is not None and horizon - newest > window:
-            reason = f"older than catchup_window ({window} ms)"
+            reason = f"older than catchup_window ({_shown(window)})"
         return _owed(schedule, cursor_ms, newest - 1, horizon, reason, window)
-    return _owed(schedule, cursor_ms, cursor_ms, horizon, f"older than catchup_window ({window} ms)", window)
+    reason = f"older than catchup_window ({_shown(window)})" if window is not None else ""
+    return _owed(schedule, cursor_ms, cursor_ms, horizon, reason, window)
+
+
+def forecast(schedule: Schedule, dag_id: str, cursor_ms: int, now_ms: int) -> Forecast:
+    """What going on at ``now_ms`` would do with the slots after ``cursor_ms``: that of ``due``, over all its steps."""
+    owed = due(schedule, dag_id, cursor_ms, now_ms, resumed=True)
+    skipped = owed.skipped[2] if owed.skipped is not None else 0
+    if not owed.run:
+        return Forecast(skipped=skipped, reason=owed.reason)
+    first, horizon = owed.run[0], now_ms - _jitter(schedule, dag_id)
+    return Forecast(
+        runs=count_slots(schedule, first - 1, horizon) if owed.more else len(owed.run),
+        first=first,
+        last=latest_slot(schedule, first - 1, horizon),
+        skipped=skipped,
+        reason=owed.reason,
+    )
 
 
 def _owed(
@@ -214,3 +254,11 @@ def _jitter(schedule: Schedule, dag_id: str) -> int:
 @lru_cache(maxsize=4096)
 def _hash(dag_id: str) -> int:
     return int.from_bytes(hashlib.blake2b(dag_id.encode(), digest_size=8).digest(), "big")
+
+
+def _shown(ms: int) -> str:
+    """A duration as workflow files write it, in the largest unit that needs no fraction."""
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
+        if ms % size == 0:
+            return f"{ms // size}{unit}"
+    return f"{ms}ms"

@@ -1,4 +1,5 @@
-"""Mail: what shard owners send to workers and API processes after a commit. At least once; never a fact.
+"""Mail: what shard owners send to workers and API processes after a commit, and workers of one name to each other. At
+least once; never a fact.
 
 A receiver reads one partition of the ``mail`` topic and drops what is not addressed to its ``receiver`` name.
 Each kind has its schema in ``schemas/mail/``.
@@ -73,6 +74,14 @@ class WorkerUnknown(Mail, frozen=True, kw_only=True):
     pool: str
 
 
+class NameClaim(Mail, frozen=True, kw_only=True):
+    """From a worker to those of its name: ``session`` goes by it. ``answers`` names the later claim that must go."""
+
+    session: str
+    host: str
+    answers: str = ""
+
+
 class Reply(Mail, frozen=True, kw_only=True):
     """The answer to a request.
 
@@ -91,4 +100,4 @@ class Reply(Mail, frozen=True, kw_only=True):
     position: str = ""
 
 
-AnyMail = AssignTask | LeaseRenewed | StopAttempt | WorkerWelcome | WorkerUnknown | Reply
+AnyMail = AssignTask | LeaseRenewed | StopAttempt | WorkerWelcome | WorkerUnknown | NameClaim | Reply

@@ -40,6 +40,9 @@ DEFAULT_PARTITIONS = 32
 #: Kafka takes 4,096 bytes beside a position (``offset.metadata.max.bytes``).
 NOTE_BYTES_MAX = 4_000
 
+#: What a closed reader's ``read`` says.
+CLOSED = "this reader was closed"
+
 
 class Record(msgspec.Struct, frozen=True):
     """A record as it was read. ``value`` is None for a tombstone; ``timestamp`` is the log's, ms since the epoch."""
@@ -148,7 +151,7 @@ class Reader(Protocol):
         """The next offset to read of each partition: past the last record read, and past markers known to follow it."""
 
     def close(self) -> None:
-        """Let go."""
+        """Let go, also from another thread than the one that reads: its ``read`` raises ``LogUnavailable``."""
 
 
 class Owner(Protocol):
@@ -199,8 +202,9 @@ class Owner(Protocol):
 class Log(Protocol):
     """One log: a directory of topics with a common number of partitions."""
 
-    #: Partitions of every topic: the number of shards.
-    partitions: int
+    @property
+    def partitions(self) -> int:
+        """Partitions of every topic: the number of shards."""
 
     def create_topics(self, *, repair: bool = False) -> Sequence[str]:
         """Create what is missing; gives the names created. ``repair`` puts right the settings of what is there.

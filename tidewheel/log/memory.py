@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from tidewheel.log.group import Group, Member
 from tidewheel.log.interface import (
+    CLOSED,
     COMMANDS,
     INPUTS,
     TOPICS,
@@ -25,6 +26,7 @@ from tidewheel.log.interface import (
     CommitInDoubt,
     Fenced,
     LogError,
+    LogUnavailable,
     Record,
     TopicSetting,
 )
@@ -213,6 +215,7 @@ class MemoryReader:
         self._log = log
         self._positions = dict(starts)
         self._turn = 0
+        self._closed = False
         for (topic, partition), start in starts.items():
             end = log.end_offset(topic, partition)
             if start > end:
@@ -226,6 +229,8 @@ class MemoryReader:
         records: list[Record] = []
         with self._log._changed:
             while True:
+                if self._closed:
+                    raise LogUnavailable(CLOSED)
                 for place in self._places():
                     self._positions[place] = self._log._read(place, self._positions[place], max_records, records)
                 remaining = deadline - time.monotonic()
@@ -241,7 +246,10 @@ class MemoryReader:
             return dict(self._positions)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Wake whoever reads."""
+        with self._log._changed:
+            self._closed = True
+            self._log._changed.notify_all()
 
     def _places(self) -> list[tuple[str, int]]:
         """The partitions, beginning at another one each time, so that none starves under ``max_records``."""

@@ -81,6 +81,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     #: Shards that read no triggers, and DAGs whose triggers wait, because too many runs do.
     paused_shards: tuple[int, ...]
     postponed_dags: tuple[str, ...]
+    #: When the loop last took what it had read (ms since the epoch).
+    turned_at: int
 
 
 class Scheduler:
@@ -139,6 +141,7 @@ class Scheduler:
             committed_at=self._committed_at,
             paused_shards=self._backlog.paused,
             postponed_dags=self._backlog.postponed,
+            turned_at=self._turned_at,
         )
 
     def run(self, stop: threading.Event) -> None:

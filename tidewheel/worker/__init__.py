@@ -22,6 +22,7 @@ own.
 from tidewheel.task.context import Context, current
 from tidewheel.task.outcome import Failed, Outcome, Succeeded
 from tidewheel.worker.executor import Executor
+from tidewheel.worker.naming import NameTaken
 from tidewheel.worker.secrets import KnownSecrets, Secrets, SecretUnavailable
 from tidewheel.worker.worker import Worker
 
@@ -30,6 +31,7 @@ __all__ = [
     "Executor",
     "Failed",
     "KnownSecrets",
+    "NameTaken",
     "Outcome",
     "SecretUnavailable",
     "Secrets",

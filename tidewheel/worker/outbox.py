@@ -20,7 +20,8 @@ from tidewheel.core.commands import (
     ReportHeartbeat,
     ReportStarted,
 )
-from tidewheel.log.interface import COMMANDS, LOGS, Append, LogError, LogUnavailable, Producer
+from tidewheel.core.mail import NameClaim
+from tidewheel.log.interface import COMMANDS, LOGS, MAIL, Append, LogError, LogUnavailable, Producer
 from tidewheel.wire import codec
 from tidewheel.wire.messages import LogChunk
 from tidewheel.worker.attempt import Attempt
@@ -35,7 +36,7 @@ RETRY_S_MAX = 1.0
 
 _log = structlog.get_logger(__name__)
 
-_Item = tuple[str, str, Beat | ClosingReport | PoolWord | LogChunk, Attempt | None]
+_Item = tuple[str, str, Beat | ClosingReport | PoolWord | LogChunk | NameClaim, Attempt | None]
 
 
 class Outbox:
@@ -65,6 +66,10 @@ class Outbox:
     def put_word(self, word: PoolWord) -> None:
         """Send to a pool."""
         self._queue.put((COMMANDS, word.pool, word, None))
+
+    def put_claim(self, claim: NameClaim) -> None:
+        """Send to the workers of the receiver's name."""
+        self._queue.put((MAIL, claim.receiver, claim, None))
 
     def put_chunk(self, chunk: LogChunk) -> bool:
         """Send a log chunk; False: too many wait."""

@@ -81,6 +81,12 @@ class Watch:
                     change(membership, time.monotonic())
         self._wake.put(None)
 
+    @property
+    def welcome(self) -> bool:
+        """Whether every pool has this worker on its list."""
+        memberships = self._memberships
+        return bool(memberships) and all(membership.welcome for membership in memberships)
+
     def leave(self) -> None:
         """Neither join nor renew any more."""
         with self._memberships_lock:

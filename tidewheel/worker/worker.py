@@ -15,8 +15,17 @@ import structlog
 
 from tidewheel.core.assignment import ActionSpec, PythonSpec
 from tidewheel.core.attempt import attempt_key
-from tidewheel.core.commands import LeavePool
-from tidewheel.core.mail import AnyMail, AssignTask, LeaseRenewed, Reply, StopAttempt, WorkerUnknown, WorkerWelcome
+from tidewheel.core.commands import LeavePool, ReportCancelled, ReportFailure, ReportSuccess
+from tidewheel.core.mail import (
+    AnyMail,
+    AssignTask,
+    LeaseRenewed,
+    NameClaim,
+    Reply,
+    StopAttempt,
+    WorkerUnknown,
+    WorkerWelcome,
+)
 from tidewheel.log.interface import Log
 from tidewheel.log.partition import partition_of
 from tidewheel.task.call import Function
@@ -25,6 +34,7 @@ from tidewheel.worker.attempt import Attempt, StopReason
 from tidewheel.worker.executor import Executor
 from tidewheel.worker.functions import Functions
 from tidewheel.worker.membership import Membership
+from tidewheel.worker.naming import NameTaken, Naming, Verdict
 from tidewheel.worker.outbox import Outbox
 from tidewheel.worker.postbox import Postbox
 from tidewheel.worker.reports import cancelled_unseen, closing_report, wall_ms
@@ -38,11 +48,30 @@ from tidewheel.worker.watch import Watch
 UNKILLABLE_GRACE_S = 10.0
 #: Killing and the last reports may take this much longer than the drain.
 CLOSE_S = 10.0
+#: How late a stop is noticed.
+LOOK_S = 0.2
+
+#: Kinds of reports, as the figures name them.
+_ENDS = {ReportSuccess: "success", ReportFailure: "failure", ReportCancelled: "cancelled"}
 
 F = TypeVar("F", bound=Function)
 
 _log = structlog.get_logger(__name__)
 _decode_action = msgspec.json.Decoder(ActionSpec).decode
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker tells of itself."""
+
+    worker: str
+    #: Pools and the slots offered to each.
+    pools: dict[str, int]
+    running: int
+    #: Every pool has it on its list.
+    joined: bool
+    #: Attempts that came here, and those that ended: by kind of report.
+    taken: int
+    ended: dict[str, int]
 
 
 class _Nothing:
@@ -84,6 +113,7 @@ class Worker:
         self._secrets: Secrets = KnownSecrets(secrets) if secrets is None or isinstance(secrets, Mapping) else secrets
         self._mail_partition = partition_of(self.name.encode(), log.partitions)
         self._outbox = Outbox(log.producer())
+        self._naming = Naming(self.name, self._mail_partition, host)
         self._watch = Watch(self.name, self._outbox, self._end, unkillable_grace_s)
         self._functions = Functions(self._secrets)
         self._executors = dict(executors or {})
@@ -91,6 +121,12 @@ class Worker:
         self._slots = SlotThreads(sum(pools.values()), self._work)
         self._stuck: set[Attempt] = set()
         self._leaving = False
+        #: Set when this worker must not go on: another one had its name first.
+        self._outcast = threading.Event()
+        #: What is mailed to this name is for another worker.
+        self._replaced = False
+        self._taken = 0
+        self._ended = {"success": 0, "failure": 0, "cancelled": 0}
         self._postbox: Postbox | None = None
         for function_name, function in (functions or {}).items():
             self._functions.register(function_name, function)
@@ -105,6 +141,18 @@ class Worker:
         return register
 
     @property
+    def status(self) -> Status:
+        """A snapshot of its figures; safe to read from any thread."""
+        return Status(
+            worker=self.name,
+            pools=dict(self.pools),
+            running=len(self._roster.running),
+            joined=self._watch.welcome,
+            taken=self._taken,
+            ended=dict(self._ended),
+        )
+
+    @property
     def running(self) -> int:
         """How many attempts are here and not ended."""
         return len(self._roster.running)
@@ -117,6 +165,7 @@ class Worker:
         self._postbox = Postbox(self._engine, self._mail_partition, self.name, self._receive)
         self._postbox.start()
         self._outbox.start()
+        self._outbox.put_claim(self._naming.claim(time.monotonic()))
         now = time.monotonic()
         self._watch.start(
             Membership(pool, slots, self.name, self._mail_partition, self._host, now)
@@ -130,10 +179,11 @@ class Worker:
             return
         self._leaving = True
         self._watch.leave()
-        for pool in self.pools:
-            self._outbox.put_word(
-                LeavePool(actor=f"worker:{self.name}", pool=pool, worker=self.name, reason="shutting down")
-            )
+        if not self._outcast.is_set():
+            for pool in self.pools:
+                self._outbox.put_word(
+                    LeavePool(actor=f"worker:{self.name}", pool=pool, worker=self.name, reason="shutting down")
+                )
         self._wait_idle(drain_s)
         for attempt in list(self._roster.running.values()):
             self._end(attempt, StopReason.GIVE_UP)
@@ -147,12 +197,15 @@ class Worker:
         _log.info("worker stopped", worker=self.name)
 
     def run(self, stop_event: threading.Event, drain_s: float = 30.0) -> None:
-        """Work until ``stop_event`` is set, then drain."""
+        """Work until ``stop_event`` is set, then drain. Raises ``NameTaken`` if another worker has this one's name."""
         self.start()
         try:
-            stop_event.wait()
+            while not stop_event.wait(LOOK_S) and not self._outcast.is_set():
+                pass
         finally:
             self.stop(drain_s)
+        if self._outcast.is_set():
+            raise NameTaken(self._naming.told)
 
     def _wait_idle(self, limit_s: float) -> None:
         deadline = time.monotonic() + limit_s
@@ -175,10 +228,35 @@ class Worker:
                 self._watch.change(lambda membership, now: membership.welcomed(mail.term_ms, now), mail.pool)
             case WorkerUnknown():
                 self._watch.change(Membership.forgotten, mail.pool)
+            case NameClaim():
+                self._hear(mail)
             case Reply():
                 pass
             case _:
                 assert_never(mail)
+
+    def _hear(self, claim: NameClaim) -> None:
+        """Another worker may have this one's name."""
+        verdict = self._naming.hear(claim, time.monotonic())
+        if verdict is Verdict.GO:
+            _log.error("this worker ends: its name is taken", worker=self.name, why=self._naming.told)
+            self._leaving = self._replaced = True
+            self._watch.leave()
+            for attempt in list(self._roster.running.values()):
+                # The other one has it too, and goes on.
+                self._end(attempt, StopReason.DISCARD)
+            self._outbox.put_claim(self._naming.answer(claim))
+            self._outcast.set()
+        elif verdict is not None and self._leaving:
+            self._replaced = True
+        elif verdict is Verdict.WENT:
+            for pool in self.pools:
+                # It offered its own slots under this name.
+                self._watch.change(Membership.forgotten, pool)
+        elif verdict is not None:
+            _log.error("two workers have one name: both run what is mailed to it", why=self._naming.told)
+            if verdict is Verdict.ANSWER:
+                self._outbox.put_claim(self._naming.answer(claim))
 
     def _assign(self, mail: AssignTask) -> None:
         key = attempt_key(mail)
@@ -187,8 +265,9 @@ class Worker:
         action, executor = self._route(mail)
         attempt = Attempt(mail, action, executor, time.monotonic(), self._open_log, self._watch.nudge)
         self._roster.add(attempt)
+        self._taken += 1
         if self._leaving:
-            self._end(attempt, StopReason.GIVE_UP)
+            self._end(attempt, StopReason.DISCARD if self._replaced else StopReason.GIVE_UP)
             return
         self._watch.add(attempt)
         self._slots.submit(attempt)
@@ -266,6 +345,7 @@ class Worker:
     def _report(self, attempt: Attempt, outcome: Outcome | None) -> None:
         report = closing_report(self.name, attempt, outcome, self._secrets.masker)
         if report is not None:
+            self._ended[_ENDS[type(report)]] += 1
             self._outbox.put(report)
 
     def _resize(self, pool: str) -> None:

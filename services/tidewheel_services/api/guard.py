@@ -17,7 +17,7 @@ from tidewheel_services.api.problems import Problem
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 #: Asked by load balancers and supervisors, which have no token; they tell nothing of any workflow.
-OPEN_PATHS = frozenset({"/health", "/ready", "/api/v1/health", "/api/v1/ready"})
+OPEN_PATHS = frozenset({"/health", "/ready", "/healthz", "/readyz", "/api/v1/health", "/api/v1/ready"})
 #: Largest request body; a definition of some thousand tasks fits.
 BODY_BYTES_MAX = 2 * 1024 * 1024
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})

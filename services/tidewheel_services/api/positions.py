@@ -10,6 +10,7 @@ from typing import Annotated
 from fastapi import Header, Query, Request
 from starlette.concurrency import run_in_threadpool
 
+from tidewheel.log.interface import LogError
 from tidewheel_projections.reads import get_position, list_positions, parse_position
 from tidewheel_services.api.problems import Problem
 from tidewheel_services.api.services import POSITION_HEADER, Services, services
@@ -51,7 +52,11 @@ async def reached(
     given = position or header
     if given:
         api = services(request)
-        await wait(api, [parse(text, api.log.partitions) for text in given.split(",")[:64]])
+        try:
+            partitions = api.log.partitions
+        except LogError as error:
+            raise Problem("log_unavailable", str(error), retry_after_s=2) from error
+        await wait(api, [parse(text, partitions) for text in given.split(",")[:64]])
 
 
 async def wait(api: Services, positions: Iterable[Position]) -> None:

@@ -56,7 +56,6 @@ class Requests:
 
     def __init__(self, log: Log, instance: str = "api") -> None:
         self.receiver = f"{instance}-{uuid.uuid4().hex[:12]}"
-        self.partition = partition_of(self.receiver.encode(), log.partitions)
         self._log = log
         self._waiting: dict[str, Future[Reply]] = {}
         self._lock = threading.Lock()
@@ -92,6 +91,11 @@ class Requests:
             producer.close()
 
     @property
+    def partition(self) -> int:
+        """Of the mail, the one that this process reads. Raises ``LogUnavailable``: how many there are is not known."""
+        return partition_of(self.receiver.encode(), self._log.partitions)
+
+    @property
     def fault(self) -> str | None:
         """Why the log cannot be reached now; None while mail is being read."""
         return None if self._reading.is_set() else self._fault
@@ -100,18 +104,14 @@ class Requests:
         """Send ``command`` and wait for its answer. Raises ``LogAway``, ``NoAnswer`` or ``Stopping``."""
         deadline = time.monotonic() + timeout_s
         request_id = uuid.uuid4().hex
-        sent = msgspec.structs.replace(
-            command, receiver=self.receiver, reply_partition=self.partition, request_id=request_id
-        )
-        key = sent.pool if isinstance(sent, ConfigurePool) else _dag_of(sent)
-        record = Append(topic=COMMANDS, key=key.encode(), value=codec.encode(sent))
+        sent = msgspec.structs.replace(command, receiver=self.receiver, request_id=request_id)
         future: Future[Reply] = Future()
         with self._lock:
             if self._stop.is_set():
                 raise Stopping
             self._waiting[request_id] = future
         try:
-            await asyncio.get_running_loop().run_in_executor(self._senders, self._send, record, deadline)
+            await asyncio.get_running_loop().run_in_executor(self._senders, self._send, sent, deadline)
             return await asyncio.wait_for(asyncio.wrap_future(future), max(0.001, deadline - time.monotonic()))
         except TimeoutError:
             raise NoAnswer from None
@@ -119,7 +119,7 @@ class Requests:
             with self._lock:
                 self._waiting.pop(request_id, None)
 
-    def _send(self, record: Append, deadline: float) -> None:
+    def _send(self, command: Request, deadline: float) -> None:
         # A short outage of the log is waited out here, a longer one is told at once.
         if not self._reading.wait(max(0.0, min(2.0, deadline - time.monotonic()))):
             raise LogAway(self._fault, sent=False)
@@ -128,7 +128,9 @@ class Requests:
                 if self._producer is None:
                     self._producer = self._log.producer()
                 producer = self._producer
-            producer.send(record)
+            key = command.pool if isinstance(command, ConfigurePool) else _dag_of(command)
+            asked = msgspec.structs.replace(command, reply_partition=self.partition)
+            producer.send(Append(topic=COMMANDS, key=key.encode(), value=codec.encode(asked)))
         except LogError as error:
             raise LogAway(str(error), sent=False) from error
         try:
@@ -142,19 +144,21 @@ class Requests:
         while not self._stop.is_set():
             reader: Reader | None = None
             try:
+                place = (MAIL, self.partition)
                 if position is None:
-                    position = self._log.end_offset(MAIL, self.partition)
-                reader = self._log.reader({(MAIL, self.partition): position})
+                    position = self._log.end_offset(*place)
+                reader = self._log.reader({place: position})
                 self._reading.set()
                 while not self._stop.is_set():
                     for record in reader.read(MAIL_BATCH, READ_S):
                         self._receive(record.key, record.value)
-                    position = reader.positions()[(MAIL, self.partition)]
+                    position = reader.positions()[place]
                     backoff = BACKOFF_S[0]
             except LogError as error:
+                if self._reading.is_set() or str(error) != self._fault:
+                    _log.warning("log unavailable; trying again", error=str(error))
                 self._fault = str(error)
                 self._reading.clear()
-                _log.warning("log unavailable", error=self._fault, again_in_s=backoff)
                 self._stop.wait(backoff)
                 backoff = min(backoff * 2, BACKOFF_S[1])
             finally:

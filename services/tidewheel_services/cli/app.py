@@ -14,6 +14,7 @@ from tidewheel_services.cli import (
     following,
     local,
     maintenance,
+    planning,
     pools,
     processes,
     resharding,
@@ -40,7 +41,7 @@ topics = typer.Typer(name="topics", help="The log's topics.", no_args_is_help=Tr
 projection = typer.Typer(name="projection", help="The read model in Postgres.", no_args_is_help=True)
 
 for family, commands in {
-    _WRITE: (local.init, definitions.validate, definitions.plan, definitions.schema, dags.deploy),
+    _WRITE: (local.init, definitions.validate, planning.plan, definitions.schema, dags.deploy),
     _RUN: (
         local.dev,
         local.demo,
@@ -57,7 +58,7 @@ for family, commands in {
         pools.workers,
     ),
     _SERVE: (processes.scheduler, processes.worker, processes.projector, processes.api),
-    _KEEP: (maintenance.verify, doctor.doctor, resharding.reshard),
+    _KEEP: (maintenance.verify, maintenance.dead_letters, doctor.doctor, resharding.reshard),
 }.items():
     for command in commands:
         app.command(rich_help_panel=family)(command)

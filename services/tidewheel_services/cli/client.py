@@ -35,10 +35,11 @@ class Refused(CliError):
 class Client:
     """The API at ``settings.api``. Everything raises ``CliError``."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, timeout_s: float = _TIMEOUT_S) -> None:
         import httpx
 
         self._base = settings.api
+        self._timeout_s = timeout_s
         headers = {"X-Tidewheel-Actor": _user()}
         if settings.token:
             headers["Authorization"] = f"Bearer {settings.token}"
@@ -46,7 +47,7 @@ class Client:
             self._http = httpx.Client(
                 base_url=self._base + _PREFIX,
                 headers=headers,
-                timeout=_TIMEOUT_S,
+                timeout=timeout_s,
                 # A proxy of the environment is not asked for this very machine.
                 trust_env=not _is_local(self._base),
             )
@@ -103,7 +104,8 @@ class Client:
                 UNREACHABLE,
             ) from error
         except httpx.TimeoutException as error:
-            raise CliError(f"the API at {self._base} did not answer within {_TIMEOUT_S:g} s", UNREACHABLE) from error
+            told = f"the API at {self._base} did not answer within {self._timeout_s:g} s"
+            raise CliError(told, UNREACHABLE) from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise CliError(f"the API at {self._base}: {error}", UNREACHABLE) from error
         return self._read(response)

@@ -24,8 +24,11 @@ _TOLD = (
     ("tidewheel.log.interface", "LogError"),
     ("tidewheel.runtime.recovery", "JournalBroken"),
     ("tidewheel_projections.rebuild", "ReplayFailed"),
+    ("tidewheel.worker.naming", "NameTaken"),
     ("tidewheel_services.api.main", "CannotServe"),
     ("tidewheel_services.config", "BadSetting"),
+    ("tidewheel_services.exposition", "CannotExpose"),
+    ("tidewheel_services.instance", "NameTaken"),
 )
 
 

@@ -1,14 +1,22 @@
-"""Commands that keep the log and the read model in order: topics, verify, projection rebuild and verify."""
+"""Commands that keep the log and the read model in order: topics, dead-letters, verify, projection."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidewheel_services.cli.client import Client
 from tidewheel_services.cli.faults import REFUSED
-from tidewheel_services.cli.options import Dsn, Json, LogUrl, settings
-from tidewheel_services.cli.output import table, write, write_json
+from tidewheel_services.cli.options import ApiUrl, Dsn, Json, Limit, LogUrl, settings
+from tidewheel_services.cli.output import plain, table, write, write_json
+
+if TYPE_CHECKING:
+    from tidewheel.log.interface import Log
+
+_KEY_SHOWN_MAX = 40
 
 
 def create_topics(
@@ -64,6 +72,27 @@ def check_topics(log: LogUrl = "", as_json: Json = False) -> None:
         raise typer.Exit(REFUSED)
 
 
+def dead_letters(limit: Limit = 100, api: ApiUrl = "", as_json: Json = False) -> None:
+    """List records that could not be read or applied, newest first: where each lies, and why it was set aside."""
+    with Client(settings(api=api)) as client:
+        found = list(client.pages("dead-letters", limit=limit))
+    if as_json:
+        write_json(found)
+        return
+    rows = (
+        (
+            letter["at"],
+            f"{letter['source_topic']}/{letter['source_partition']}/{letter['source_offset']}",
+            plain((letter["key"] or "")[:_KEY_SHOWN_MAX]),
+            "none" if letter["value_bytes"] is None else str(letter["value_bytes"]),
+            plain(letter["code"]),
+            plain(letter["reason"]),
+        )
+        for letter in found
+    )
+    table(("at", "record", "key", "bytes", "code", "why"), rows, "no dead letters")
+
+
 def verify(
     log: LogUrl = "",
     settled: Annotated[
@@ -74,15 +103,10 @@ def verify(
     """Prove the journal from its bytes: nothing lost, doubled, altered or out of order. Exit code 1 if not."""
     import msgspec
 
-    from tidewheel.log.opening import open_log
     from tidewheel.runtime.checker import check_log
 
-    surroundings = settings(log=log)
-    opened = open_log(surroundings.log)
-    try:
+    with _checked_log(settings(log=log).log) as opened:
         report = check_log(opened, settled=settled)
-    finally:
-        opened.close()
     if as_json:
         violations = [msgspec.structs.asdict(violation) for violation in report.violations]
         write_json({"ok": report.ok, "events": report.events, "violations": violations, "more": report.more})
@@ -99,15 +123,11 @@ def verify(
 
 def rebuild_projection(log: LogUrl = "", postgres: Dsn = "", as_json: Json = False) -> None:
     """Make the read model anew from the journal, beside the one in use, and put it in its place."""
-    from tidewheel.log.opening import open_log
     from tidewheel_projections.rebuild import rebuild
 
     surroundings = settings(log=log, postgres=postgres)
-    opened = open_log(surroundings.log)
-    try:
+    with _checked_log(surroundings.log) as opened:
         applied = rebuild(surroundings.postgres, opened)
-    finally:
-        opened.close()
     if as_json:
         write_json({"records": applied})
     else:
@@ -118,15 +138,11 @@ def verify_projection(log: LogUrl = "", postgres: Dsn = "", as_json: Json = Fals
     """Prove that the read model is what the journal says, row by row. Exit code 1 if it is not."""
     import msgspec
 
-    from tidewheel.log.opening import open_log
     from tidewheel_projections.rebuild import verify
 
     surroundings = settings(log=log, postgres=postgres)
-    opened = open_log(surroundings.log)
-    try:
+    with _checked_log(surroundings.log) as opened:
         differences = verify(surroundings.postgres, opened)
-    finally:
-        opened.close()
     if as_json:
         found = [msgspec.structs.asdict(difference) for difference in differences]
         write_json({"ok": not differences, "differences": found})
@@ -139,3 +155,16 @@ def verify_projection(log: LogUrl = "", postgres: Dsn = "", as_json: Json = Fals
         write(f"projection verify: FAILED ({len(differences)} rows or more); `tidewheel projection rebuild` mends it")
     if differences:
         raise typer.Exit(REFUSED)
+
+
+@contextmanager
+def _checked_log(url: str) -> Iterator[Log]:
+    """The log at ``url``, its topics there and in order: what reads them else complains of something else."""
+    from tidewheel.log.opening import open_log
+
+    opened = open_log(url)
+    try:
+        opened.check_topics()
+        yield opened
+    finally:
+        opened.close()

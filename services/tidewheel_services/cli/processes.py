@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,20 +18,38 @@ from tidewheel_services.cli.faults import UNREACHABLE, CliError
 from tidewheel_services.cli.options import Dsn, Instance, LogUrl, settings
 from tidewheel_services.config import DEFAULT_API_PORT
 
+if TYPE_CHECKING:
+    from tidewheel_services.exposition import Exposition
+
 _SLOTS_MAX = 100_000
+_LOOPBACK = "127.0.0.1"
 
 
-def scheduler(log: LogUrl = "", name: Instance = "") -> None:
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port", min=0, max=65_535, help="Serve /metrics, /health and /ready there.", show_default="no"
+    ),
+]
+MetricsHost = Annotated[str, typer.Option("--metrics-host", help="Where that port listens.")]
+
+
+def scheduler(
+    metrics_port: MetricsPort = None, metrics_host: MetricsHost = _LOOPBACK, log: LogUrl = "", name: Instance = ""
+) -> None:
     """Run a scheduler: it shares the shards with the others, and takes over from those that die."""
-    from tidewheel_services.instance import NameTaken
     from tidewheel_services.process_log import log_to_stderr
+    from tidewheel_services.scheduler.figures import SchedulerFigures
     from tidewheel_services.scheduler.main import run_scheduler
 
     log_to_stderr()
-    try:
-        run_scheduler(settings(log=log, instance=name), stop_on_signals(), fallback_name=socket.gethostname())
-    except NameTaken as error:
-        raise CliError(str(error), UNREACHABLE) from None
+    with _exposed(metrics_host, metrics_port) as exposition:
+        run_scheduler(
+            settings(log=log, instance=name),
+            stop_on_signals(),
+            fallback_name=socket.gethostname(),
+            show=None if exposition is None else lambda found: exposition.show(SchedulerFigures(found)),
+        )
 
 
 def worker(
@@ -41,12 +61,16 @@ def worker(
         Path, typer.Option("--project", help="Where tasks run and Python callables are imported from.")
     ] = Path(),
     drain: Annotated[float, typer.Option("--drain", min=0, help="Seconds that running tasks get after a stop.")] = 30.0,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = _LOOPBACK,
     log: LogUrl = "",
     name: Instance = "",
 ) -> None:
     """Run a worker: it takes tasks from its pools, runs them, and reports."""
+    from tidewheel_services.instance import hold_name
     from tidewheel_services.process_log import log_to_stderr
     from tidewheel_services.waiting_for_log import keep_on, open_when_there
+    from tidewheel_services.worker.figures import WorkerFigures
     from tidewheel_services.worker.main import serve
 
     served = pool_slots(pools)
@@ -55,27 +79,48 @@ def worker(
     log_to_stderr()
     stop = stop_on_signals()
     surroundings = settings(log=log, instance=name)
-    opened = open_when_there(surroundings.log, stop)
-    if opened is None:
-        return
-    try:
+    with contextlib.ExitStack() as stack:
+        exposition = stack.enter_context(_exposed(metrics_host, metrics_port))
+        # Without a name it gets one that nobody else can have.
+        if surroundings.instance:
+            stack.enter_context(hold_name("worker", surroundings.log, surroundings.instance, ""))
+        opened = open_when_there(surroundings.log, stop)
+        if opened is None:
+            return
+        stack.callback(opened.close)
         keep_on(
             lambda: serve(
-                opened, served, project.resolve(), stop_event=stop, name=surroundings.instance or None, drain_s=drain
+                opened,
+                served,
+                project.resolve(),
+                stop_event=stop,
+                name=surroundings.instance or None,
+                drain_s=drain,
+                show=None if exposition is None else lambda found: exposition.show(WorkerFigures(found)),
             ),
             stop,
         )
-    finally:
-        opened.close()
 
 
-def projector(log: LogUrl = "", postgres: Dsn = "", name: Instance = "") -> None:
+def projector(
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = _LOOPBACK,
+    log: LogUrl = "",
+    postgres: Dsn = "",
+    name: Instance = "",
+) -> None:
     """Run the projector: it writes the journal's events into Postgres."""
     from tidewheel_services.process_log import log_to_stderr
+    from tidewheel_services.projector.figures import ProjectorFigures
     from tidewheel_services.projector.main import run_projector
 
     log_to_stderr()
-    run_projector(settings(log=log, postgres=postgres, instance=name), stop_on_signals())
+    with _exposed(metrics_host, metrics_port) as exposition:
+        run_projector(
+            settings(log=log, postgres=postgres, instance=name),
+            stop_on_signals(),
+            show=None if exposition is None else lambda found: exposition.show(ProjectorFigures(found)),
+        )
 
 
 def api(
@@ -88,23 +133,36 @@ def api(
     """Serve the HTTP API."""
     from tidewheel_services.api.app import create_app
     from tidewheel_services.api.main import listen, serve_app
+    from tidewheel_services.late_log import LateLog
     from tidewheel_services.process_log import log_to_stderr
-    from tidewheel_services.waiting_for_log import open_when_there
 
     log_to_stderr()
     surroundings = settings(log=log, postgres=postgres, instance=name)
     listener = listen(host, port, token=surroundings.token)
     stop = stop_on_signals()
-    opened = open_when_there(surroundings.log, stop)
-    if opened is None:
-        return
+    late = LateLog(surroundings.log, stop)
     try:
         instance = f"api-{surroundings.instance or socket.gethostname()}"
         serve_app(
-            create_app(opened, surroundings.postgres, token=surroundings.token, instance=instance), listener, stop
+            create_app(late.log, surroundings.postgres, token=surroundings.token, instance=instance), listener, stop
         )
     finally:
-        opened.close()
+        late.close()
+
+
+@contextlib.contextmanager
+def _exposed(host: str, port: int | None) -> Iterator[Exposition | None]:
+    """The metrics' port, if one is wanted."""
+    if port is None:
+        yield None
+        return
+    import structlog
+
+    from tidewheel_services.exposition import Exposition
+
+    with Exposition(host, port) as exposition:
+        structlog.get_logger("tidewheel").info("metrics are up", url=exposition.url)
+        yield exposition
 
 
 def stop_on_signals() -> threading.Event:

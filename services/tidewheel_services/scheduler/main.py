@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Callable
 
 import structlog
 
@@ -49,8 +50,10 @@ def run_scheduler(
     fallback_name: str,
     lease_ms: int | None = None,
     checkpoint_events: int = CHECKPOINT_EVENTS,
+    show: Callable[[Scheduler], None] | None = None,
 ) -> None:
     """Own shards of ``settings.log`` until ``stop``; leases and checkpoints as long as usual unless said otherwise.
+    ``show`` is told the scheduler.
 
     Raises ``LogMisconfigured`` and ``NameTaken``; a log that is away is waited for.
     """
@@ -59,7 +62,7 @@ def run_scheduler(
         if log is None:
             return
         try:
-            own_shards(log, name, stop, settings, lease_ms=lease_ms, checkpoint_events=checkpoint_events)
+            own_shards(log, name, stop, settings, lease_ms=lease_ms, checkpoint_events=checkpoint_events, show=show)
         finally:
             log.close()
 
@@ -72,6 +75,7 @@ def own_shards(
     *,
     lease_ms: int | None = None,
     checkpoint_events: int = CHECKPOINT_EVENTS,
+    show: Callable[[Scheduler], None] | None = None,
 ) -> None:
     """The same over an open log, with no name held."""
     pulse = Pulse()
@@ -90,6 +94,8 @@ def own_shards(
     def own() -> None:
         pulse()
         scheduler = Scheduler(log, name, evaluator, clock=pulse, rules=rules, checkpoint_events=checkpoint_events)
+        if show is not None:
+            show(scheduler)
         _log.info("scheduler is up", instance=name)
         scheduler.run(stop)
 

@@ -30,7 +30,7 @@ tasks:
     needs: [count]
     if: ${{ tasks.count.output.letters > 0 }}
     env: {LETTERS: "${{ tasks.count.output.letters }}"}
-    run: echo "that were $LETTERS letters"
+    run: echo "that makes $LETTERS letters"
 """
 
 PYTHON = '''\

@@ -6,7 +6,7 @@ import contextlib
 import resource
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 
@@ -33,10 +33,12 @@ def serve(
     name: str | None = None,
     drain_s: float = DRAIN_S,
     environment: Mapping[str, str] | None = None,
+    show: Callable[[Worker], None] | None = None,
 ) -> None:
     """Work for the engine behind ``log`` until ``stop_event`` is set; then drain, and return when nothing is left.
 
     Code and commands run in ``project_dir``. ``environment`` stands in for this process's own, secrets included.
+    ``show`` is told the worker. Raises ``NameTaken`` if another worker has its name.
     """
     stop_event = stop_event or threading.Event()
     secrets = LocalSecrets(environment)
@@ -52,7 +54,10 @@ def serve(
             "http": Http(secrets),
         }
         runners.pool.warm_up()
-        Worker(log, pools, name=name, secrets=secrets, executors=executors).run(stop_event, drain_s)
+        worker = Worker(log, pools, name=name, secrets=secrets, executors=executors)
+        if show is not None:
+            show(worker)
+        worker.run(stop_event, drain_s)
     finally:
         supervisor.close()
 

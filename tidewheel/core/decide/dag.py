@@ -6,7 +6,16 @@ import msgspec
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
-from tidewheel.core.calendar import count_slots, due, fires_at, latest_slot, next_slot, previous_slot, same_slots
+from tidewheel.core.calendar import (
+    begins_at,
+    count_slots,
+    due,
+    fires_at,
+    latest_slot,
+    next_slot,
+    previous_slot,
+    same_slots,
+)
 from tidewheel.core.decide.decision import Decision
 from tidewheel.core.decide.flow import start_run, start_runs, unfinished_scheduled
 from tidewheel.core.decide.run import SCHEDULED, cancel_run, create_run
@@ -68,9 +77,7 @@ def _cursor(d: Decision[Dag], schedule: Schedule | None, before: Schedule | None
         return None
     if d.state.cursor is not None and same_slots(schedule, before):
         return d.state.cursor
-    begin = d.now
-    if before is None and schedule.start_ms is not None and schedule.catchup != "none":
-        begin = min(d.now, schedule.start_ms - 1)
+    begin = d.now if before is not None else begins_at(schedule, d.now)
     return begin if d.state.answered is None else max(begin, d.state.answered)
 
 

@@ -7,14 +7,18 @@ there.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 
 from confluent_kafka import Consumer, KafkaError, Message
 
-from tidewheel.log.interface import LogUnavailable, Record
+from tidewheel.log.interface import CLOSED, LogUnavailable, Record
 from tidewheel.log.kafka.client import Config, partitions_at, place_of, record_of
 
+#: librdkafka never comes back from closing a consumer that another thread polls, and a poll cannot be woken: it is
+#: short, and closing waits for it.
+POLL_S_MAX = 0.2
 #: How long the broker holds a fetch that finds nothing: how late an end behind markers is noticed, against idle work.
 FETCH_WAIT_MS = 100
 
@@ -31,6 +35,8 @@ class KafkaReader:
     ) -> None:
         self._prefix = prefix
         self._closed = False
+        #: Held while the consumer is used.
+        self._using = threading.Lock()
         self._clamp = clamp
         self._positions = clamp(starts)
         self._consumer = Consumer({**config, "fetch.wait.max.ms": FETCH_WAIT_MS})
@@ -41,15 +47,8 @@ class KafkaReader:
         deadline = time.monotonic() + timeout_s
         records: list[Record] = []
         while True:
-            message = self._consumer.poll(max(0.0, deadline - time.monotonic()))
-            if message is None:
-                if time.monotonic() >= deadline:
-                    return records
-                continue
-            self._take(message, records)
-            if len(records) < max_records:
-                for more in self._consumer.consume(max_records - len(records), 0):
-                    self._take(more, records)
+            with self._using:
+                self._poll(max_records, deadline, records)
             if records or time.monotonic() >= deadline:
                 return records
 
@@ -61,7 +60,18 @@ class KafkaReader:
         """Let go."""
         if not self._closed:
             self._closed = True
-            self._consumer.close()
+            with self._using:
+                self._consumer.close()
+
+    def _poll(self, max_records: int, deadline: float, into: list[Record]) -> None:
+        if self._closed:
+            raise LogUnavailable(CLOSED)
+        message = self._consumer.poll(min(POLL_S_MAX, max(0.0, deadline - time.monotonic())))
+        if message is not None:
+            self._take(message, into)
+            if len(into) < max_records:
+                for more in self._consumer.consume(max_records - len(into), 0):
+                    self._take(more, into)
 
     def _assign(self) -> None:
         full = {(self._prefix + topic, partition): offset for (topic, partition), offset in self._positions.items()}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from collections.abc import Mapping
 
 import structlog
 
-from tidewheel.log.interface import Append, LogError, LogUnavailable, Record
+from tidewheel.log.interface import CLOSED, Append, LogError, LogUnavailable, Record
 from tidewheel.log.limits import oversize
 from tidewheel.log.sqlite.file import connect, fault_of, read_rows
 from tidewheel.log.sqlite.hub import Hub
@@ -63,13 +64,16 @@ class SqliteReader:
         self._db = connect(hub.path)
         self._turn = 0
         self._closed = False
+        #: Held while the connection is used.
+        self._using = threading.Lock()
 
     def read(self, max_records: int, timeout_s: float) -> list[Record]:
         """Wait for a first record, then take what is there."""
         deadline = time.monotonic() + timeout_s
         while True:
             self._waiter.event.clear()
-            records = self._take(max_records)
+            with self._using:
+                records = self._take(max_records)
             remaining = deadline - time.monotonic()
             if records or remaining <= 0:
                 return records
@@ -84,10 +88,14 @@ class SqliteReader:
         if not self._closed:
             self._closed = True
             self._hub.forget(self._waiter)
-            self._db.close()
+            with self._using:
+                self._db.close()
+            self._waiter.event.set()
 
     def _take(self, max_records: int) -> list[Record]:
         """Each time beginning at another partition, so that none starves under ``max_records``."""
+        if self._closed:
+            raise LogUnavailable(CLOSED)
         names = list(self._positions)
         self._turn = (self._turn + 1) % max(1, len(names))
         records: list[Record] = []

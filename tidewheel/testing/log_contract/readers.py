@@ -7,9 +7,10 @@ import time
 
 import pytest
 
-from tidewheel.log.interface import EVENTS, MAIL, POOL_EVENTS, Append, Log, LogError
+from tidewheel.log.interface import EVENTS, MAIL, POOL_EVENTS, Append, Log, LogError, LogUnavailable
 from tidewheel.testing.log_contract.driver import (
     HOLD_OPEN,
+    PATIENCE_S,
     Driver,
     event,
     needs,
@@ -95,6 +96,30 @@ class Readers(Driver):
             waits.append(woken[0] - sent)
         producer.close()
         assert sorted(waits)[3] < WAKE_S_MAX, waits
+
+    def test_a_reader_is_closed_while_another_thread_reads(self, log: Log) -> None:
+        reader = log.reader({(EVENTS, 0): 0})
+        told: list[LogError] = []
+        reading = threading.Event()
+
+        def read_on() -> None:
+            try:
+                while True:
+                    reader.read(10, 0.5)
+                    reading.set()
+            except LogUnavailable as error:
+                told.append(error)
+
+        thread = threading.Thread(target=read_on, daemon=True)
+        thread.start()
+        assert reading.wait(PATIENCE_S)
+        # In a thread, since it once hung.
+        closing = threading.Thread(target=reader.close, daemon=True)
+        closing.start()
+        closing.join(PATIENCE_S)
+        thread.join(PATIENCE_S)
+        assert (closing.is_alive(), thread.is_alive()) == (False, False)
+        assert len(told) == 1
 
     def test_a_start_beyond_the_end_is_refused(self, log: Log) -> None:
         """A read model that is ahead of its log has been given another log; it must not wait for ever."""

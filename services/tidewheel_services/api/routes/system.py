@@ -23,6 +23,7 @@ _READY_S = 2.0
 
 @plain.get("/health", summary="Is the process alive?", responses=shapes.gives(shapes.Health, "It is."))
 @plain.get(f"{PREFIX}/health", include_in_schema=False)
+@plain.get("/healthz", include_in_schema=False)
 async def health() -> Response:
     """Answers whenever the process does; looks at nothing else. For liveness probes. Needs no token."""
     return answer(shapes.Health(status="ok"))
@@ -30,6 +31,7 @@ async def health() -> Response:
 
 @plain.get("/ready", summary="Can it serve?", responses=shapes.gives(shapes.Health, "It can read and write."))
 @plain.get(f"{PREFIX}/ready", include_in_schema=False)
+@plain.get("/readyz", include_in_schema=False)
 async def ready(api: Api) -> Response:
     """503 while the log or the read model cannot be reached. For readiness probes. Needs no token."""
     checks = {"log": api.requests.fault or "", "read_model": await run_in_threadpool(_read_model_fault, api)}
