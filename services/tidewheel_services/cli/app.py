@@ -11,6 +11,7 @@ from tidewheel_services.cli import (
     dags,
     definitions,
     doctor,
+    effects,
     following,
     local,
     maintenance,
@@ -58,7 +59,7 @@ for family, commands in {
         pools.workers,
     ),
     _SERVE: (processes.scheduler, processes.worker, processes.projector, processes.api),
-    _KEEP: (maintenance.verify, maintenance.dead_letters, doctor.doctor, resharding.reshard),
+    _KEEP: (maintenance.verify, maintenance.dead_letters, effects.effects_sql, doctor.doctor, resharding.reshard),
 }.items():
     for command in commands:
         app.command(rich_help_panel=family)(command)
