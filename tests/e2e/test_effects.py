@@ -95,7 +95,7 @@ def within(dsn, signs):
         with psycopg.connect(dsn) as connection, fenced(connection, idle_s=1):
             connection.execute(INSERT, [me.task, me.attempt])
             wait_to_go_on(signs)
-    except psycopg.OperationalError as error:
+    except psycopg.Error as error:
         said = type(error).__name__
     sign(signs, f"{me.task}-{me.attempt}", said)
     return me.attempt
