@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -63,9 +64,23 @@ def _shape() -> str:
     return hashlib.blake2b("; ".join(parts).encode(), digest_size=8).hexdigest()
 
 
-#: Changes by itself with the shape of what is stored: a snapshot of another format is ignored and the journal folded
-#: instead.
+#: Changes by itself with the shape of what is stored. A snapshot of a format that is not read any more is ignored and
+#: the journal folded instead.
 FORMAT = _shape()
+
+#: Older formats that are read all the same: what brings their plain data (kind, data) to today's shape. A shape that
+#: only lacks fields which have defaults needs ``unchanged``. Who has trimmed a journal lives on these.
+UPGRADES: dict[str, Callable[[str, dict[str, Any]], dict[str, Any]]] = {}
+
+
+def unchanged(kind: str, data: dict[str, Any]) -> dict[str, Any]:
+    """The upgrade of a format whose data today's shape reads as it is."""
+    return data
+
+
+def is_readable(found: str) -> bool:
+    """Whether snapshots of this format can be read."""
+    return found == FORMAT or found in UPGRADES
 
 
 def _plain(value: Any) -> Any:
@@ -124,11 +139,13 @@ def state_hash(state: Aggregate) -> str:
     return hashlib.blake2b(_ordered.encode(stored), digest_size=8).hexdigest()
 
 
-def decode_snapshot(kind: str, data: bytes) -> Aggregate:
-    """The aggregate (``kind``: ``dag`` or ``pool``).
+def decode_snapshot(kind: str, data: bytes, written: str = FORMAT) -> Aggregate:
+    """The aggregate (``kind``: ``dag`` or ``pool``) from bytes of the format ``written``, which must be readable.
 
     Raises ``msgspec.DecodeError`` if the bytes are none of this format.
     """
+    if written != FORMAT:
+        data = _encoder.encode(UPGRADES[written](kind, msgspec.msgpack.decode(data)))
     if kind == "dag":
         return _dag(_dag_decoder.decode(data))
     return _pool(_pool_decoder.decode(data))

@@ -13,13 +13,15 @@ Memory grows with live runs, and with the ids of all.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import msgspec
 
 from tidewheel.core.attempt import AttemptKey
 from tidewheel.core.events import DagEvent, PoolEvent, Recorded
 from tidewheel.log.interface import EVENTS, JOURNALS, POOL_EVENTS, Log, LogUnavailable, Reader
+from tidewheel.runtime.recovery import bring_up_to_date
+from tidewheel.runtime.shard import Shard
 from tidewheel.runtime.witness.dag import DagWitness
 from tidewheel.runtime.witness.findings import Findings, Place, Violation
 from tidewheel.runtime.witness.pool import PoolWitness
@@ -40,6 +42,10 @@ class Report(msgspec.Struct, frozen=True):
     events: int
     violations: tuple[Violation, ...] = ()
     more: int = 0
+    #: Journal partitions that begin behind their first event, and DAGs and pools whose beginning is gone with it: of
+    #: these, numbers, chain and the fold from their snapshots are proved, the rules not judged.
+    trimmed: int = 0
+    unjudged: int = 0
 
 
 class _Aggregate:
@@ -56,9 +62,14 @@ class _Aggregate:
 
 
 class Checker:
-    """Feed it the records of ``events`` and ``pool-events``, each partition from its start and in offset order."""
+    """Feed it the records of ``events`` and ``pool-events``, each partition from its start and in offset order.
 
-    def __init__(self) -> None:
+    Partitions that are ``trimmed`` begin in the middle.
+    """
+
+    def __init__(self, trimmed: Collection[tuple[str, int]] = ()) -> None:
+        self._trimmed = frozenset(trimmed)
+        self._unjudged: set[tuple[str, str]] = set()
         self._findings = Findings()
         self._proofs: dict[tuple[str, int], Proof] = {}
         self._dags: dict[str, _Aggregate] = {}
@@ -71,7 +82,7 @@ class Checker:
         self._events += 1
         proof = self._proofs.get((topic, partition))
         if proof is None:
-            proof = self._proofs[topic, partition] = Proof(self._findings)
+            proof = self._proofs[topic, partition] = Proof(self._findings, trimmed=(topic, partition) in self._trimmed)
         recorded = proof.follow(offset, data)
         if recorded is not None:
             self._judge(topic, partition, recorded)
@@ -87,7 +98,7 @@ class Checker:
         for aggregate in self._dags.values():
             if aggregate.proved and self._complete(EVENTS, aggregate) and isinstance(aggregate.witness, DagWitness):
                 aggregate.witness.check_progress()
-        if settled and whole:
+        if settled and whole and not self._unjudged:
             self._check_agreement()
         found = self._findings
         report = Report(
@@ -95,6 +106,8 @@ class Checker:
             events=self._events,
             violations=tuple(found.violations),
             more=found.count - len(found.violations),
+            trimmed=len(self._trimmed),
+            unjudged=len(self._unjudged),
         )
         # What is stuck now may go on with the next record: it is a finding of this report only.
         del found.violations[kept:]
@@ -123,7 +136,10 @@ class Checker:
             self._findings.add(9, f"the {type(event).__name__} does not say by whom")
         if partition != aggregate.partition:
             self._findings.add(7, f"{name} is written to partition {aggregate.partition} and to {partition}")
-        if recorded.seq != aggregate.seq + 1:
+        if aggregate.seq == 0 and recorded.seq > 1 and (topic, partition) in self._trimmed:
+            self._unjudged.add((topic, name))
+            aggregate.proved = False
+        elif recorded.seq != aggregate.seq + 1:
             self._findings.add(7, f"expected event {aggregate.seq + 1} of {name}, found {recorded.seq}")
             aggregate.proved = False
         aggregate.seq = max(aggregate.seq, recorded.seq)
@@ -157,12 +173,16 @@ def check_log(log: Log, progress: Callable[[int, int], None] | None = None, *, s
     then.
 
     On a log that is being written, the present end may lie within a decision; then it is read on, a little.
-    Raises ``LogUnavailable`` if the log stops answering.
+    A journal that was trimmed is proved from its oldest event on, and folded from its snapshots; raises
+    ``JournalBroken`` if they do not reach it. Raises ``LogUnavailable`` if the log stops answering.
     """
-    checker = Checker()
     places = [(topic, partition) for topic in JOURNALS for partition in range(log.partitions)]
     ends = {place: log.end_offset(*place) for place in places}
-    starts = {place: log.start_offset(*place) for place in places}
+    starts = dict(log.start_offsets(places))
+    trimmed = {place for place, start in starts.items() if start > 0}
+    checker = Checker(trimmed)
+    # What begins in the middle must go on from its snapshots.
+    bring_up_to_date([Shard(number) for number in sorted({number for _, number in trimmed})], log, lambda: 0)
     expected = sum(ends[place] - starts[place] for place in places)
     reader = log.reader(starts)
     read = 0

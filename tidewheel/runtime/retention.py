@@ -18,7 +18,6 @@ from tidewheel.runtime.repairs import read_to_end
 from tidewheel.runtime.shard import Shard
 from tidewheel.runtime.snapshots import restore
 
-
 #: How often two folds of a shard that is written to are brought on until they meet.
 _MEET_MAX = 100
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import msgspec
 import structlog
 
-from tidewheel.core.snapshot import FORMAT, decode_snapshot
+from tidewheel.core.snapshot import FORMAT, decode_snapshot, is_readable
 from tidewheel.core.state import Aggregate
 from tidewheel.log.interface import EVENTS, POOL_EVENTS, Record
 from tidewheel.runtime.seals import is_intact
@@ -42,7 +42,7 @@ def restore(shard: Shard, records: Iterable[Record]) -> None:
         return
     checkpoint_record, checkpoint, sets = found
     shard.stale.discard(checkpoint_record.key or b"")
-    if checkpoint.format != FORMAT:
+    if not is_readable(checkpoint.format):
         return
     restored: dict[AggregateKey, Aggregate] = {}
     stored: dict[AggregateKey, tuple[bytes, ...]] = {}
@@ -62,6 +62,8 @@ def restore(shard: Shard, records: Iterable[Record]) -> None:
     shard.stored.update(stored)
     shard.numbers.update(numbers)
     shard.stale -= {record_key for keys in stored.values() for record_key in keys}
+    # What an older release wrote is written anew with the next checkpoint.
+    shard.dirty.update(key for key in restored if sets[key][restored[key].seq][0][1].format != FORMAT)
     shard.writer = checkpoint.writer
     shard.heads[EVENTS] = JournalHead(checkpoint.events_offset, checkpoint.events_shard_seq, checkpoint.events_chain)
     shard.heads[POOL_EVENTS] = JournalHead(
@@ -110,11 +112,12 @@ def _newest_whole(key: AggregateKey, versions: dict[int, _Parts], checkpoint_at:
 
 def _joined(key: AggregateKey, parts: _Parts) -> Aggregate | None:
     whole = [parts[number][1] for number in range(len(parts))]
-    if any(part.format != FORMAT for part in whole):
+    written = whole[0].format
+    if not is_readable(written) or any(part.format != written for part in whole):
         log.warning("a snapshot of another format; the journal is read instead", kind=key.kind, name=key.name)
         return None
     try:
-        return decode_snapshot(key.kind, b"".join(part.state for part in whole))
+        return decode_snapshot(key.kind, b"".join(part.state for part in whole), written)
     except (msgspec.DecodeError, KeyError, ValueError) as error:
         log.warning("a damaged snapshot; the journal is read instead", kind=key.kind, name=key.name, why=str(error))
         return None

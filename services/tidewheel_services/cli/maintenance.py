@@ -109,8 +109,16 @@ def verify(
         report = check_log(opened, settled=settled)
     if as_json:
         violations = [msgspec.structs.asdict(violation) for violation in report.violations]
-        write_json({"ok": report.ok, "events": report.events, "violations": violations, "more": report.more})
-    elif report.ok:
+        write_json({**msgspec.structs.asdict(report), "violations": violations})
+        if not report.ok:
+            raise typer.Exit(REFUSED)
+        return
+    if report.trimmed:
+        write(
+            f"{report.trimmed} journal partitions were trimmed: proved from their oldest event on and folded from "
+            f"their snapshots; {report.unjudged} DAGs and pools began before it, their rules are not judged"
+        )
+    if report.ok:
         write(f"verify: ok ({report.events} events)")
     else:
         for violation in report.violations[:20]:

@@ -16,10 +16,22 @@ _INPUT = re.compile(r"((?:commands|triggers)/[0-9]+)/([0-9]+)")
 class Proof:
     """One partition, read in offset order."""
 
-    __slots__ = ("_answered", "_cause", "_chain", "_findings", "_offset", "_shard_seq", "_writer", "complete")
+    __slots__ = (
+        "_answered",
+        "_cause",
+        "_chain",
+        "_findings",
+        "_offset",
+        "_shard_seq",
+        "_trimmed",
+        "_writer",
+        "complete",
+    )
 
-    def __init__(self, findings: Findings) -> None:
+    def __init__(self, findings: Findings, *, trimmed: bool = False) -> None:
         self._findings = findings
+        #: The oldest event kept is believed; what it follows is gone.
+        self._trimmed = trimmed
         self._offset = -1
         self._shard_seq = 0
         self._chain = GENESIS
@@ -43,6 +55,9 @@ class Proof:
             self._chain = data[-CHAIN_SIZE:].rjust(CHAIN_SIZE, b"\0")
             self._shard_seq += 1
             return None
+        if self._trimmed:
+            self._trimmed = False
+            self._shard_seq, chained = recorded.shard_seq - 1, True
         expected = self._shard_seq + 1
         if recorded.shard_seq != expected:
             self._findings.add(7, f"expected event {expected} of the partition, found {recorded.shard_seq}")
