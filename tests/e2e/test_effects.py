@@ -33,7 +33,8 @@ from tidewheel.log.opening import open_log
 from tidewheel.runtime.scheduler import Scheduler
 from tidewheel.wire.codec import decode_event, encode
 
-LEASE_MS = 5_000
+#: Long enough that no attempt loses it on a busy machine before it is stopped.
+LEASE_MS = 10_000
 
 CODE = '''
 import json, os, time
@@ -92,7 +93,7 @@ def within(dsn, signs):
     me = current()
     said = "written"
     try:
-        with psycopg.connect(dsn) as connection, fenced(connection, idle_s=1):
+        with psycopg.connect(dsn) as connection, fenced(connection, idle_s=5):
             connection.execute(INSERT, [me.task, me.attempt])
             wait_to_go_on(signs)
     except psycopg.Error as error:

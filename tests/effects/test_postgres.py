@@ -197,7 +197,7 @@ import psycopg
 from tidewheel.effects import Token
 from tidewheel.effects.postgres import fenced
 
-with psycopg.connect(sys.argv[1]) as connection, fenced(connection, Token("shop", "r1", "load", 1), idle_s=0.5):
+with psycopg.connect(sys.argv[1]) as connection, fenced(connection, Token("shop", "r1", "load", 1), idle_s=3):
     connection.execute("INSERT INTO ledger (attempt, note) VALUES (1, 'stopped')")
     print("inside", flush=True)
     sys.stdin.readline()
