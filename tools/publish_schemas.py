@@ -109,5 +109,12 @@ def publish(schemas: Path, golden: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    for published in publish(ROOT / "schemas", ROOT / "tests" / "wire" / "golden.jsonl"):
+    names = publish(ROOT / "schemas", ROOT / "tests" / "wire" / "golden.jsonl")
+    for published in names:
         sys.stdout.write(f"published {published}\n")
+    if any(name.startswith("tidewheel.events.") for name in names):
+        # The engine's own code, which reads what was just published.
+        sys.path.insert(0, str(ROOT))
+        from tools.golden_journal import main
+
+        main([])

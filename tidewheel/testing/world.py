@@ -165,12 +165,13 @@ class World:
         partitions: int = 4,
         schedulers: int = 1,
         checkpoint_events: int = 500,
+        markers: bool = True,
         rules: Rules | None = None,
     ) -> None:
         self.random = random.Random(seed)
         self.now = START_MS
         self.rules = rules or Rules(evaluator=evaluator)
-        self.log = MemoryLog(partitions, clock=lambda: self.now)
+        self.log = MemoryLog(partitions, clock=lambda: self.now, markers=markers)
         self.checkpoint_events = checkpoint_events
         self.schedulers: dict[str, Scheduler] = {}
         self.workers: list[SimulatedWorker] = []
