@@ -23,6 +23,7 @@ def main() -> int:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
+    print("starting Kafka; the first time its files are fetched", flush=True)
     try:
         with open_broker(arguments.port, arguments.data.resolve()) as address:
             print(f"Kafka is up on {address}: TIDEWHEEL_LOG=kafka://{address} (Ctrl-C stops it)", flush=True)

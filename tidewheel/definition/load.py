@@ -22,6 +22,9 @@ SUFFIXES: Final = (".yaml", ".yml")
 Pools = Mapping[str, int | None]
 
 
+_NEEDS_MEANT = "did you mean 'needs'?"
+
+
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one file: a workflow with its version, or every mistake in it. ``line`` is where its id stands."""
 
@@ -40,6 +43,9 @@ def load_text(text: str, file: str, pools: Pools | None = None) -> Loaded:
     if root is None or draft is None:
         return Loaded(file=file, mistakes=findings.sorted())
     lint(draft, findings, pools)
+    if any(one.code == "unknown_key" and one.message.endswith(_NEEDS_MEANT) for one in findings.sorted()):
+        # Whatever is not upstream may be so only for that.
+        findings.drop("not_upstream")
     if findings:
         return Loaded(file=file, mistakes=findings.sorted())
     workflow = assemble(draft)

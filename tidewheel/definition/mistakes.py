@@ -49,6 +49,10 @@ class Findings:
         if len(self._found) < MISTAKES_MAX:
             self._found.add(Mistake(self.file, line, column, code, message))
 
+    def drop(self, code: str) -> None:
+        """Take mistakes of this kind back: they only follow from another one."""
+        self._found = {mistake for mistake in self._found if mistake.code != code}
+
     def sorted(self) -> tuple[Mistake, ...]:
         """All of them, in the order of the file."""
         return tuple(sorted(self._found))
