@@ -106,6 +106,10 @@ postgres: $(STAMP) ## Start a local Postgres in the foreground, from its Python 
 bench: $(STAMP) ## Measure throughput and delays on a real Kafka and Postgres; writes build/bench.json
 	@$(BIN)/python -m benchmarks $(ARGS)
 
+.PHONY: backlog
+backlog: $(STAMP) ## Measure memory under a million waiting triggers and events on a real Kafka; writes build/backlog.json
+	@$(BIN)/python -m benchmarks.backlog $(ARGS)
+
 .PHONY: chaos
 chaos: $(STAMP) ## Hundreds of faults on a real Kafka and Postgres under load, then the comparison; writes build/chaos.json
 	@$(BIN)/python -m tests.chaos $(ARGS)

@@ -29,8 +29,15 @@ class Process:
 
     def rss_mb(self) -> float:
         """Resident memory, in MiB."""
+        return self._memory_mb("VmRSS:")
+
+    def peak_mb(self) -> float:
+        """The most it ever was, in MiB."""
+        return self._memory_mb("VmHWM:")
+
+    def _memory_mb(self, which: str) -> float:
         for line in Path(f"/proc/{self.popen.pid}/status").read_text(encoding="utf-8").splitlines():
-            if line.startswith("VmRSS:"):
+            if line.startswith(which):
                 return int(line.split()[1]) / 1024
         return 0.0
 

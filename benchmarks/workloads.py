@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -21,6 +21,7 @@ ACTIONS: dict[str, Action] = {
     "embedded": Python(callable="benchmarks.tasks:noop"),
     "runners": Python(callable="benchmarks.tasks:noop"),
     "shell": Run(command=":"),
+    "nobody": Run(command=":"),
 }
 _NO_LIMIT = Concurrency(max_runs=100_000)
 
@@ -62,11 +63,18 @@ class Driver:
         producer.flush(30)
         producer.close()
 
-    def trigger(self, requests: Iterable[tuple[str, str]], through: Producer | None = None) -> None:
+    def trigger(
+        self,
+        requests: Iterable[tuple[str, str]],
+        through: Producer | None = None,
+        inputs: Mapping[str, str] | None = None,
+    ) -> None:
         """Publish a JSON record on ``triggers`` for each (dag, run_id), through a producer that is up, if given."""
         producer = through or self.log.producer()
         for dag, run_id in requests:
-            producer.send(Append(TRIGGERS, dag.encode(), msgspec.json.encode({"dag": dag, "run_id": run_id})))
+            producer.send(
+                Append(TRIGGERS, dag.encode(), msgspec.json.encode({"dag": dag, "run_id": run_id, "inputs": inputs}))
+            )
         producer.flush(30)
         if through is None:
             producer.close()

@@ -35,6 +35,22 @@ class Disk:
         finally:
             ballast.unlink()
 
+    @contextlib.contextmanager
+    def read_only(self) -> Iterator[None]:
+        """Nothing can be written, until the block ends."""
+        if self.real:
+            remount = ["mount", "-o", "remount,{}", str(self.path)]
+            subprocess.run([part.format("ro") for part in remount], check=True)
+            yield
+            subprocess.run([part.format("rw") for part in remount], check=True)
+            return
+        below = [*self.path.rglob("*/"), self.path]
+        for folder in below:
+            folder.chmod(0o555)
+        yield
+        for folder in reversed(below):
+            folder.chmod(0o755)
+
     @staticmethod
     def fill(ballast: Path) -> None:
         """Take what is left."""

@@ -114,3 +114,25 @@ def dev(directory: Path, *arguments: str) -> Iterator[tuple[Process, dict[str, s
     with Process("dev", directory, "--port", "0", *arguments, output=output) as process:
         said = process.wait_for("API at ")
         yield process, {"TIDEWHEEL_API": said.split("API at ")[1].split()[0]}
+
+
+@contextlib.contextmanager
+def standing_still(pid: int) -> Iterator[None]:
+    """The process and all below it are stopped, as by a machine that hangs: connections stay, nothing answers."""
+    stopped = _family(pid)
+    for each in stopped:
+        os.kill(each, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for each in stopped:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(each, signal.SIGCONT)
+
+
+def _family(pid: int) -> list[int]:
+    found = [pid]
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            found += _family(int(child))
+    return found

@@ -113,6 +113,17 @@ def ended_as(url: str, run_id: str) -> Any:
     return run.get("ended_at") and run["state"]
 
 
+def test_a_file_system_that_cannot_be_written_is_named(disk: Disk) -> None:
+    flows = disk.path / "flows"
+    flows.mkdir()
+    (flows / "copy.yaml").write_text(FLOW)
+    with disk.read_only():
+        refused = tidewheel("dev", flows, "--port", "0")
+    assert refused.returncode == 2
+    assert refused.stderr.count("\n") == 1, refused.stderr
+    assert str(flows) in refused.stderr
+
+
 def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     flows = tmp_path / "flows"
     flows.mkdir()

@@ -13,7 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.running import Process, document, eventually, tidewheel
+from tests.e2e.journals import succeeded
+from tests.e2e.running import Process, document, eventually, standing_still, tidewheel
 from tidewheel.testing.kafka_broker import KafkaBroker
 from tidewheel_services.embedded_postgres import EmbeddedPostgres
 
@@ -160,6 +161,49 @@ def test_postgres_dies_and_only_reading_stops(postgres: EmbeddedPostgres, proces
 def _url(said: str) -> str:
     """The first address that a process tells."""
     return said.split('"url": "')[1].split('"')[0]
+
+
+def test_postgres_stands_still_and_only_reading_waits(
+    postgres: EmbeddedPostgres, processes: tuple[dict[str, Process], dict[str, str]]
+) -> None:
+    """Worse than gone: connections are taken, and nothing is ever answered."""
+    found, env = processes
+    assert postgres._process is not None
+    with standing_still(postgres._process.pid):
+        for run_id in ("still-1", "still-2"):
+            assert document("trigger", "slow", "--run-id", run_id, env=env)["created"]
+        asked = httpx.get(f"{env['TIDEWHEEL_API']}/api/v1/dags", timeout=60)
+        assert asked.status_code == 503, asked.text
+        assert asked.json()["type"] == "urn:tidewheel:problem:read_model_unavailable"
+        assert int(asked.headers["retry-after"]) > 0
+        assert httpx.get(f"{env['TIDEWHEEL_API']}/health", timeout=5).status_code == 200
+        eventually(lambda: {"still-1", "still-2"} <= set(succeeded(env["TIDEWHEEL_LOG"])), RECOVERY_S, "the runs")
+        assert document("trigger", "slow", "--run-id", "still-1", env=env)["created"] is False
+    for run_id in ("still-1", "still-2"):
+        assert eventually(lambda run_id=run_id: _ended(env, run_id), RECOVERY_S)["state"] == "success"
+    assert {name: process.alive for name, process in found.items()} == dict.fromkeys(found, True)
+    assert document("projection", "verify", env=env)["ok"]
+
+
+def test_the_projector_stands_still_and_who_reads_own_writes_is_told(
+    processes: tuple[dict[str, Process], dict[str, str]],
+) -> None:
+    found, env = processes
+    runs = f"{env['TIDEWHEEL_API']}/api/v1/dags/slow/runs"
+    with standing_still(found["projector"].pid):
+        written = httpx.post(runs, json={"run_id": "behind"}, timeout=30)
+        assert written.status_code == 201, written.text
+        position = {"X-Tidewheel-Position": written.headers["X-Tidewheel-Position"]}
+        read = httpx.get(f"{runs}/behind", headers=position, timeout=30)
+        assert (read.status_code, read.json()["type"]) == (504, "urn:tidewheel:problem:not_projected")
+        assert int(read.headers["retry-after"]) > 0
+        assert httpx.get(runs, timeout=30).status_code == 200, "what is there can be read"
+        eventually(lambda: "behind" in succeeded(env["TIDEWHEEL_LOG"]), RECOVERY_S, "the run's end")
+        lag = httpx.get(f"{env['TIDEWHEEL_API']}/api/v1/lag", timeout=30).json()
+        assert lag["projection_lag"] > 0
+    assert httpx.get(f"{runs}/behind", headers=position, timeout=30).status_code in (200, 504)
+    assert eventually(lambda: _ended(env, "behind"), RECOVERY_S)["state"] == "success"
+    assert document("projection", "verify", env=env)["ok"]
 
 
 def _task_state(env: dict[str, str], run_id: str, task: str) -> Any:

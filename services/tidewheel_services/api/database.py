@@ -8,9 +8,10 @@ is back simply connects.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg.rows import TupleRow
@@ -21,6 +22,8 @@ from tidewheel_services.api.problems import Problem
 CONNECTIONS_MAX = 8
 #: A query over its bound is a mistake of ours; it must not hold a connection for long.
 STATEMENT_MS_MAX = 10_000
+#: A server that stands still enforces no bound of its own, so silence has one here.
+SILENCE_S_MAX = 11.0
 #: How long a request waits for a connection to be free, and for a server to answer.
 WAIT_S = 2
 RETRY_AFTER_S = 2
@@ -33,6 +36,37 @@ _NO_TABLES = (
 
 Row = TypeVar("Row")
 ReadConnection = psycopg.Connection[TupleRow]
+
+
+class Silent(psycopg.OperationalError):
+    """The server takes connections and does not answer: it is stopped, or its machine is."""
+
+
+class _Bounded(ReadConnection):
+    """A connection on which nothing is waited for longer than ``SILENCE_S_MAX``; then it is closed."""
+
+    def wait(self, gen: Generator[Any, Any, Row], *arguments: Any, **more: Any) -> Row:
+        """Wait as the base does, for so long."""
+        try:
+            return super().wait(_until(gen, time.monotonic() + SILENCE_S_MAX), *arguments, **more)
+        except Silent:
+            self.close()
+            raise
+
+
+def _until(gen: Generator[Any, Any, Row], deadline: float) -> Generator[Any, Any, Row]:
+    """``gen``, which psycopg resumes at least ten times a second, until the deadline."""
+    try:
+        wanted = next(gen)
+        while True:
+            ready = yield wanted
+            if not ready and time.monotonic() > deadline:
+                gen.close()
+                raise Silent(f"no answer within {SILENCE_S_MAX:g} s")
+            wanted = gen.send(ready)
+    except StopIteration as end:
+        answer: Row = end.value
+        return answer
 
 
 class ReadModel:
@@ -60,7 +94,7 @@ class ReadModel:
         try:
             try:
                 return self._once(query)
-            except psycopg.errors.QueryCanceled:
+            except (psycopg.errors.QueryCanceled, Silent):
                 raise
             except psycopg.OperationalError:
                 self._drop_idle()
@@ -92,7 +126,7 @@ class ReadModel:
         try:
             return self._idle.pop()
         except IndexError:
-            return psycopg.connect(
+            return _Bounded.connect(
                 self._dsn,
                 autocommit=True,
                 connect_timeout=WAIT_S,

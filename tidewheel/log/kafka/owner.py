@@ -109,6 +109,9 @@ class KafkaOwner:
             "session.timeout.ms": SESSION_TIMEOUT_MS,
             "heartbeat.interval.ms": _HEARTBEAT_MS,
             "fetch.wait.max.ms": 500,
+            # What is queued here stands before a worker's report: a backlog of triggers, half a second of it.
+            "queued.max.messages.kbytes": 2_048,
+            "fetch.message.max.bytes": 262_144,
         }
         self._consumer = Consumer(self._config)
         self._subscribe()

@@ -16,6 +16,8 @@ from tidewheel.log.limits import oversize
 #: Serving delivery reports costs a call into C; a hundred sends may share one.
 _SENDS_PER_POLL = 100
 _QUEUE_WAIT_S_MAX = 30.0
+#: What may wait for a broker that is away, beside 100,000 records.
+_QUEUE_KBYTES_MAX = 65_536
 _CLOSE_S_MAX = 5.0
 
 _log = structlog.get_logger("tidewheel.kafka")
@@ -39,6 +41,8 @@ class KafkaProducer:
                 "partitioner": "murmur2_random",
                 "linger.ms": linger_ms,
                 "message.max.bytes": MESSAGE_BYTES_MAX,
+                # Then ``send`` waits. The default is 1 GiB.
+                "queue.buffering.max.kbytes": _QUEUE_KBYTES_MAX,
                 # For ever: a broker's absence must not lose a worker's report.
                 "message.timeout.ms": 0,
                 "delivery.report.only.error": True,

@@ -55,6 +55,9 @@ CREATE TABLE notes (shard INTEGER PRIMARY KEY, note TEXT NOT NULL);
 CREATE TABLE facts (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 """
 
+#: Taken into memory in one read of a partition, and one record more.
+_READ_BYTES_MAX = 8 * 2**20
+
 _decode_headers = msgspec.msgpack.Decoder(tuple[tuple[str, bytes], ...]).decode
 
 #: How long a writer waits for another process's transaction.
@@ -144,16 +147,23 @@ def fault_of(path: Path, doing: str, error: sqlite3.Error) -> LogError:
 def read_rows(
     db: sqlite3.Connection, topic: str, partition: int, start: int, end: int, max_records: int
 ) -> list[Record]:
-    """Records from offset ``start``, below ``end``."""
+    """Records from offset ``start``, below ``end``; fewer than there are if they are large, but one at least."""
     base = first_id(place_number(topic, partition))
     rows = db.execute(
         "SELECT id, timestamp, key, value, headers FROM records WHERE id >= ? AND id < ? ORDER BY id LIMIT ?",
         (base + start, base + end, max_records),
-    ).fetchall()
-    return [
-        Record(topic, partition, row - base, key, value, _decode_headers(headers) if headers else (), timestamp)
-        for row, timestamp, key, value, headers in rows
-    ]
+    )
+    found: list[Record] = []
+    size = 0
+    for row, timestamp, key, value, headers in rows:
+        found.append(
+            Record(topic, partition, row - base, key, value, _decode_headers(headers) if headers else (), timestamp)
+        )
+        size += len(value or b"")
+        if size >= _READ_BYTES_MAX:
+            break
+    rows.close()
+    return found
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:

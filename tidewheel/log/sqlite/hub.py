@@ -32,6 +32,7 @@ _TRIM_ROWS_MAX = 2_000
 _MAIL_KEPT_MS = 3_600_000
 #: What may wait to be written before ``send`` waits too.
 _QUEUE_MAX = 100_000
+_QUEUE_BYTES_MAX = 64 * 2**20
 _QUEUE_WAIT_S_MAX = 30.0
 
 _INSERT = "INSERT INTO records (id, timestamp, key, value, headers) VALUES (?, ?, ?, ?, ?)"
@@ -72,6 +73,7 @@ class Hub:
         self._waiters: frozenset[Waiter] = frozenset()
         self._waiters_lock = threading.Lock()
         self._queue: list[Append] = []
+        self._queued_bytes = 0
         self._queue_changed = threading.Condition()
         self._sent = 0
         self._written = 0
@@ -147,15 +149,17 @@ class Hub:
     def send(self, record: Append) -> int:
         """Queue a record for the background thread; gives its ticket."""
         with self._queue_changed:
-            if len(self._queue) >= _QUEUE_MAX and not self._queue_changed.wait_for(
-                lambda: len(self._queue) < _QUEUE_MAX, _QUEUE_WAIT_S_MAX
-            ):
+            if not self._queue_changed.wait_for(self._has_room, _QUEUE_WAIT_S_MAX):
                 raise LogUnavailable(f"{len(self._queue)} records wait to be written: {self._failure or self.path}")
             self._queue.append(record)
+            self._queued_bytes += len(record.value or b"")
             self._sent += 1
             if len(self._queue) == 1:
                 self._queue_changed.notify_all()
             return self._sent
+
+    def _has_room(self) -> bool:
+        return len(self._queue) < _QUEUE_MAX and self._queued_bytes < _QUEUE_BYTES_MAX
 
     def flush(self, ticket: int, timeout_s: float) -> None:
         """Wait until the record with this ticket is written."""
@@ -257,7 +261,7 @@ class Hub:
                 if not self._queue and not self._closed:
                     self._queue_changed.wait(_LOOK_S)
                 batch, closed = self._queue, self._closed
-                self._queue = []
+                self._queue, self._queued_bytes = [], 0
                 self._queue_changed.notify_all()
             try:
                 if batch:
@@ -291,6 +295,7 @@ class Hub:
         except sqlite3.Error:
             with self._queue_changed:
                 self._queue[:0] = batch
+                self._queued_bytes += sum(len(record.value or b"") for record in batch)
             raise
         with self._queue_changed:
             self._failure = ""
