@@ -9,8 +9,9 @@ import pytest
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
+from tidewheel.core.rules import Rules
 from tidewheel.core.snapshot import state_hash
-from tidewheel.core.workflow import Run, Schedule, Task, Workflow
+from tidewheel.core.workflow import Concurrency, Run, Schedule, Task, Workflow
 from tidewheel.definition.expressions import CelEvaluator
 from tidewheel.log.interface import COMMANDS, DEAD_LETTERS, EVENTS, LOGS, TRIGGERS, Append, Log
 from tidewheel.log.memory import MemoryLog
@@ -184,6 +185,35 @@ def test_requests_sent_meanwhile_are_not_left_behind(world: World) -> None:
     assert told.requests > 3
     go_on(new, lambda: world.now)
     assert ("dag6", "late") in created(new)
+
+
+def test_triggers_that_were_put_off_come_along_in_their_order() -> None:
+    evaluator = CelEvaluator()
+    rules = Rules(evaluator=evaluator, waiting_runs_max=4)
+    world = World(evaluator, partitions=2, rules=rules)
+    for name in DAGS[:3]:
+        world.deploy(Workflow(id=name, tasks=TASKS, concurrency=Concurrency(max_runs=1)))
+    producer = world.log.producer()
+    for number in range(20):
+        for name in DAGS[:2]:
+            value = b'{"dag": "%b", "id": "%03d"}' % (name.encode(), number)
+            producer.send(Append(TRIGGERS, name.encode(), value))
+    producer.send(Append(TRIGGERS, DAGS[2].encode(), b'{"dag": "%b", "id": "once"}' % DAGS[2].encode()))
+    world.settle()
+    assert {dag for scheduler in world.schedulers.values() for dag in scheduler.status.postponed_dags} == set(DAGS[:2])
+    for scheduler in world.schedulers.values():
+        scheduler.close()
+    new = MemoryLog(5, clock=lambda: world.now)
+    reshard(world.log, new)
+    go_on(new, lambda: world.now)
+    created: dict[str, list[str]] = {}
+    for number in range(new.partitions):
+        for record in read_all(new, EVENTS, number):
+            event = decode_event(record.value or b"").event
+            if isinstance(event, e.RunCreated):
+                created.setdefault(event.dag, []).append(event.run_id)
+    all_of_it = [f"kafka__{number:03}" for number in range(20)]
+    assert created == {DAGS[0]: all_of_it, DAGS[1]: all_of_it, DAGS[2]: ["kafka__once"]}
 
 
 def test_a_trimmed_journal_is_refused(world: World) -> None:

@@ -60,6 +60,13 @@ def read_note(text: str) -> Note:
         ) from error
 
 
+def was_postponed(postponed: Mapping[str, Extent], record: Record) -> bool:
+    """Whether this trigger was passed over and waits still."""
+    command = _command(record)
+    extent = postponed.get(command.dag) if command is not None else None
+    return extent is not None and extent.first <= record.offset <= extent.last
+
+
 def write_note(note: Note) -> str:
     """The note as text; nothing to say is an empty one."""
     return msgspec.json.encode(note).decode() if note.full or note.postponed else ""

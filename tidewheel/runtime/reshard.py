@@ -38,6 +38,7 @@ from tidewheel.log.interface import (
     Record,
 )
 from tidewheel.log.partition import partition_of
+from tidewheel.runtime.backlog import read_note, was_postponed
 from tidewheel.runtime.checkpoints import Round
 from tidewheel.runtime.intake import command_of
 from tidewheel.runtime.journal import JournalBroken
@@ -218,13 +219,23 @@ def _digest(record: Record) -> bytes:
 def _requests(old: Log, partitions: int) -> tuple[list[Append], dict[tuple[str, int], int]]:
     """What nobody has answered yet, for its new place, and where the old inputs end.
 
-    A trigger becomes the command it stands for, so that its run keeps the name that its first place gave it.
+    A trigger becomes the command it stands for, so that its run keeps the name that its first place gave it. Triggers
+    that were put off lie before the committed position; they come along.
     """
     committed = {number: old.committed(number) for number in range(old.partitions)}
     starts = {(topic, number): at or 0 for number, found in committed.items() for topic, at in found.items()}
     ends = dict(old.end_offsets(starts))
+    notes = {number: read_note(old.noted(number)).postponed for number in range(old.partitions)}
+    froms = {
+        place: min([at, *(extent.first for extent in notes[place[1]].values())]) if place[0] == TRIGGERS else at
+        for place, at in starts.items()
+    }
     carried: list[Append] = []
-    for record in read_to_end(old, starts):
+    for record in read_to_end(old, froms):
+        if record.offset < starts[record.topic, record.partition] and not was_postponed(
+            notes[record.partition], record
+        ):
+            continue
         try:
             command = command_of(record)
         except DecodeError:
