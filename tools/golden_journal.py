@@ -47,7 +47,7 @@ class Stored(msgspec.Struct, frozen=True):
 
 
 def story() -> World:
-    """Runs by schedule and on request that end in every way, a pause, a scheduler that dies; some live on at the end."""
+    """Runs by schedule and on request that end in every way, a pause, a scheduler that dies; some go on at the end."""
     world = World(CelEvaluator(), seed=7, partitions=2, schedulers=2, checkpoint_events=20, markers=False)
 
     def behaviour(work: AssignTask) -> Outcome:

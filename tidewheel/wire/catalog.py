@@ -10,6 +10,7 @@ one small file is read, when first asked.
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, get_args
 
@@ -102,6 +103,25 @@ def versions() -> dict[bytes, Version]:
 def current(message: type[msgspec.Struct]) -> Version | None:
     """The version that messages of this class are written in; None if the class does not travel."""
     return next((v for v in reversed(versions().values()) if v.message is message), None)
+
+
+def writable(message: type[msgspec.Struct]) -> tuple[tuple[Version, Mapping[str, object]], ...]:
+    """The versions a message of this class can be written in, newest first, each with the defaults of what it lacks.
+
+    An older one serves a message that says nothing beyond it. What processes of the release before do not know is so
+    written only once it is used, and old and new ones share a log. Snapshots are nobody else's to read.
+    """
+    newest = current(message)
+    if newest is None:
+        return ()
+    found: list[tuple[Version, Mapping[str, object]]] = [(newest, {})]
+    defaults = {field.name: field.default for field in msgspec.structs.fields(message)}
+    for version in reversed(versions().values()):
+        lacking = {field.name for field in newest.fields if field not in version.fields}
+        fits = all(field in newest.fields for field in version.fields)
+        if version.message is message and version is not newest and fits and message not in FOLDERS["snapshots"]:
+            found.append((version, {name: defaults[name] for name in lacking}))
+    return tuple(found)
 
 
 def _field(field: _RecordField) -> Field:

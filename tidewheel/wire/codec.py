@@ -7,6 +7,7 @@ proved from its bytes alone. Whatever the bytes are, decoding gives a valid mess
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Final, cast
 
@@ -103,14 +104,33 @@ def _writer(message: type[msgspec.Struct]) -> Writer:
     if version is None or issubclass(message, Event):
         hint = "an event is written by encode_event" if version else "it has no published schema"
         raise EncodeError(f"{message.__name__} does not travel by itself: {hint}")
-    return _writers.setdefault(message, compile_writer(version, _limit(message)))
+    write = compile_writer(version, _limit(message))
+    for older, beyond in catalog.writable(message)[1:]:
+        write = cast(Writer, _either(compile_writer(older, _limit(message)), beyond, write))
+    return _writers.setdefault(message, write)
 
 
 def _event_writer(message: type[msgspec.Struct]) -> EventWriter:
     version = catalog.current(message)
     if version is None or not issubclass(message, Event):
         raise EncodeError(f"{message.__name__} is no event with a published schema")
-    return _event_writers.setdefault(message, compile_event_writer(version, _limit(message) - CHAIN_SIZE))
+    write = compile_event_writer(version, _limit(message) - CHAIN_SIZE)
+    for older, beyond in catalog.writable(message)[1:]:
+        older_write = compile_event_writer(older, _limit(message) - CHAIN_SIZE)
+        write = cast(EventWriter, _either(older_write, beyond, write))
+    return _event_writers.setdefault(message, write)
+
+
+def _either(
+    older: Callable[..., bytes], beyond: Mapping[str, object], newer: Callable[..., bytes]
+) -> Callable[..., bytes]:
+    """Writes the older version if the message says nothing beyond it."""
+
+    def write(message: msgspec.Struct, *envelope: object) -> bytes:
+        said = any(getattr(message, name) != default for name, default in beyond.items())
+        return (newer if said else older)(message, *envelope)
+
+    return write
 
 
 def _reader(data: bytes, *, events: bool) -> Reader:
@@ -127,7 +147,11 @@ def _reader(data: bytes, *, events: bool) -> Reader:
         )
     version = catalog.versions().get(data[2:HEADER_SIZE])
     if version is None or version.message is None:
-        known = "is not known here" if version is None else f"({version.name}) is no longer read"
+        known = (
+            "is not known here; did a newer release write it?"
+            if version is None
+            else f"({version.name}) is no longer read"
+        )
         raise DecodeError("unknown_schema", f"schema fingerprint {data[2:HEADER_SIZE].hex()} {known}")
     if issubclass(version.message, Event) is not events:
         raise DecodeError(
