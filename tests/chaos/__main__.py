@@ -34,13 +34,14 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000), help="order of the faults")
     parser.add_argument("--rate", type=float, default=6.0, help="runs asked for, a second (default 6)")
+    parser.add_argument("--brokers", type=int, choices=(1, 3), default=1, help="3: replicated, two in sync required")
     arguments = parser.parse_args()
     rng = random.Random(arguments.seed)
     cards = itertools.islice(deal(rng, arguments.kind), arguments.cycles)
     home = Path(tempfile.mkdtemp(prefix="tidewheel-chaos-"))
     console.print(f"seed {arguments.seed}, {arguments.cycles} cycles; processes write to {home}")
     begun = time.monotonic()
-    with Site(home, rate=arguments.rate) as site:
+    with Site(home, rate=arguments.rate, brokers=arguments.brokers) as site:
         campaign = Campaign(site, rng, lambda number, outcome: console.print(report.line(number, outcome)))
         campaign.play(cards)
         console.print("everything runs again; waiting until every run has ended")
@@ -50,7 +51,7 @@ def main() -> int:
         campaign.outcomes,
         verdict,
         seed=arguments.seed,
-        brokers=1,
+        brokers=arguments.brokers,
         refused=refused,
         wall_s=time.monotonic() - begun,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tests.chaos.outcome import Card, NotReached, Outcome
 from tests.chaos.scheduler_process import LEASE_MS
@@ -17,7 +17,7 @@ from tidewheel.testing.kafka_frames import Api
 WORKER_PAUSE_S = LEASE_MS / 1000 + 3
 _PAUSE_S = 4.0
 _STEP_S = 8.0
-#: What is under way gets this long to arrive before a single broker is killed (``kill_broker``).
+#: What is under way gets this long to arrive before a single broker is killed (``fault_broker``).
 _SETTLE_S = 0.2
 
 
@@ -84,38 +84,43 @@ def fault_api(site: Site, card: Card, rng: random.Random) -> Outcome:
     return outcome
 
 
-def kill_broker(site: Site, card: Card, rng: random.Random) -> Outcome:
-    """Kill the broker and start it again.
+def fault_broker(site: Site, card: Card, rng: random.Random) -> Outcome:
+    """Kill a broker, shut it down in order, or freeze it.
 
-    A single broker of Kafka 4.4 that is killed between the answer to a commit and its markers forgets them, which no
-    client can mend. So nothing new reaches it for a moment before: transactions are open, commits are not under way.
+    Of several, the others take over and it starts again afterwards. A single one starts again at once, and what is
+    late is counted from its return. When a single broker of Kafka 4.4 is killed between the answer to a commit and the
+    commit's markers it forgets these, which no client can mend; so for a moment before, nothing new reaches it:
+    transactions are open, commits are not under way.
     """
-    site.kafka.freeze()
-    time.sleep(_SETTLE_S)
-    outcome = Outcome(card=card, victim="broker", struck=True)
+    number = rng.randrange(len(site.brokers))
+    broker, alone = site.brokers[number], len(site.brokers) == 1
+    outcome = Outcome(card=card, victim=f"broker-{number + 1}", struck=True)
+    if card.step == "frozen":
+        return strike(site, outcome, site.shards, broker.pause, lambda: _after(_PAUSE_S, broker.resume))
 
-    def again() -> None:
-        site.kafka.cut()
-        site.kafka.thaw()
-        site.broker.start()
+    def end() -> None:
+        if card.step == "clean":
+            broker.stop()
+            return
+        if alone:
+            site.kafka.freeze()
+            time.sleep(_SETTLE_S)
+        broker.kill()
+        if alone:
+            site.kafka.cut()
+            site.kafka.thaw()
 
-    return strike(site, outcome, site.shards, site.broker.kill, again)
+    if alone:
+        end()
+        return strike(site, outcome, site.shards, broker.start)
+    strike(site, outcome, site.shards, end)
+    broker.start()
+    return outcome
 
 
-def restart_broker(site: Site, card: Card, rng: random.Random) -> Outcome:
-    """Shut the broker down in order and start it again."""
-    outcome = Outcome(card=card, victim="broker", struck=True)
-    return strike(site, outcome, site.shards, site.broker.stop, site.broker.start)
-
-
-def pause_broker(site: Site, card: Card, rng: random.Random) -> Outcome:
-    """The broker freezes: connections stay open and nothing answers."""
-
-    def after() -> None:
-        time.sleep(_PAUSE_S)
-        site.broker.resume()
-
-    return strike(site, Outcome(card=card, victim="broker", struck=True), site.shards, site.broker.pause, after)
+def _after(seconds: float, action: Callable[[], object]) -> None:
+    time.sleep(seconds)
+    action()
 
 
 def fault_postgres(site: Site, card: Card, rng: random.Random) -> Outcome:

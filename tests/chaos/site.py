@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -20,7 +19,8 @@ from tests.chaos.members import Member
 from tests.e2e.running import document, eventually
 from tidewheel.log.interface import TRIGGERS
 from tidewheel.log.opening import open_log
-from tidewheel.testing.kafka_broker import KafkaBroker
+from tidewheel.testing.kafka_broker import KafkaBroker, free_port
+from tidewheel.testing.kafka_cluster import replicated, start_all
 from tidewheel.testing.kafka_frames import Request
 from tidewheel.testing.tcp_proxy import Hold, TcpProxy
 from tidewheel_services.embedded_postgres import EmbeddedPostgres
@@ -39,12 +39,13 @@ _PYTHONPATH = os.pathsep.join(str(_ROOT / part) for part in ("", "services", "pr
 class Site:
     """Everything that runs, and how to reach it. Use it as a context."""
 
-    def __init__(self, home: Path, *, rate: float, short_lived: bool = False) -> None:
+    def __init__(self, home: Path, *, rate: float, brokers: int = 1, short_lived: bool = False) -> None:
         self.home = home
         self.ledger = home / "ledger"
         self.members: dict[str, Member] = {}
         self._later: list[tuple[float, Callable[[], object]]] = []
         self._rate = rate
+        self._size = brokers
         self._short_lived = short_lived
         self._stack = contextlib.ExitStack()
 
@@ -66,7 +67,7 @@ class Site:
 
     def shards_of(self, scheduler: str) -> frozenset[int]:
         """What the group has given to this scheduler."""
-        admin = AdminClient({"bootstrap.servers": self.broker.address, "log_level": 0})
+        admin = AdminClient({"bootstrap.servers": self.direct, "log_level": 0})
         members = admin.describe_consumer_groups([GROUP])[GROUP].result(timeout=10).members
         return frozenset(
             partition.partition
@@ -110,8 +111,9 @@ class Site:
         self.kafka.delay_s = self.postgres_proxy.delay_s = 0.0
         self.kafka.thaw()
         self.postgres_proxy.thaw()
-        if not self.broker.is_running():
-            self.broker.start()
+        for broker in self.brokers:
+            if not broker.is_running():
+                broker.start()
         for member in self.members.values():
             if member.stopped:
                 member.resume()
@@ -146,35 +148,47 @@ class Site:
         return self.member(name, ("-m", "tests.chaos.scheduler_process"))
 
     def _start_servers(self, stack: contextlib.ExitStack) -> None:
-        self.kafka = stack.enter_context(TcpProxy(("127.0.0.1", 0), kafka=True))
-        self.broker = stack.enter_context(
-            KafkaBroker(data=self.home / "kafka", short_lived=self._short_lived, advertised=self.kafka.port)
+        self.kafka = stack.enter_context(TcpProxy(kafka=True))
+        ports = [self.kafka.listen() for _ in range(self._size)]
+        if self._size == 1:
+            place = self.home / "kafka"
+            self.brokers = [KafkaBroker(data=place, short_lived=self._short_lived, advertised=ports[0])]
+        else:
+            self.brokers = replicated(self.home / "kafka", self._size, advertised=ports)
+        for port, broker in zip(ports, self.brokers, strict=True):
+            stack.callback(broker.stop)
+            self.kafka.servers[port] = ("127.0.0.1", broker.proxied_port)
+        start_all(self.brokers)
+        self.direct = ",".join(broker.address for broker in self.brokers)
+        proxied = ",".join(f"127.0.0.1:{port}" for port in ports)
+        self.url, self.direct_url = (
+            f"kafka://{servers}?prefix={PREFIX}&partitions={PARTITIONS}" for servers in (proxied, self.direct)
         )
-        self.kafka.server = ("127.0.0.1", self.broker.proxied_port)
-        self.url = f"kafka://{self.kafka.address}?prefix={PREFIX}&partitions={PARTITIONS}"
-        self.direct_url = f"kafka://{self.broker.address}?prefix={PREFIX}&partitions={PARTITIONS}"
+        self._start_postgres(stack)
+        self.log = open_log(self.direct_url)
+        stack.callback(self.log.close)
+        self.log.create_topics()
+
+    def _start_postgres(self, stack: contextlib.ExitStack) -> None:
         # Flushed as in production: what is killed here must keep what it has acknowledged.
         self.postgres = stack.enter_context(EmbeddedPostgres(self.home / "postgres"))
         place = conninfo_to_dict(self.postgres.dsn)
         directory = Path(str(place["host"]))
         self._postgres_data = self.postgres.directory.resolve()
-        self.postgres_proxy = stack.enter_context(TcpProxy(directory / ".s.PGSQL.5432", kafka=False))
+        self.postgres_proxy = stack.enter_context(TcpProxy(kafka=False))
         self.dsn = make_conninfo(
             "",
             host="127.0.0.1",
-            port=self.postgres_proxy.port,
+            port=self.postgres_proxy.listen(directory / ".s.PGSQL.5432"),
             user=place["user"],
             dbname=place["dbname"],
             sslmode="disable",
             gssencmode="disable",
             connect_timeout=5,
         )
-        self.log = open_log(self.direct_url)
-        stack.callback(self.log.close)
-        self.log.create_topics()
 
     def _start_members(self, stack: contextlib.ExitStack) -> None:
-        self.api = f"http://127.0.0.1:{_free_port()}"
+        self.api = f"http://127.0.0.1:{free_port()}"
         worker = ("worker", "--pool", "default=8", "--pool", "other=8", "--project")
         project = str(Path(__file__).parent / "project")
         for name in SCHEDULERS:
@@ -198,14 +212,8 @@ class Site:
         written = write_dags(self.home / "dags", PARTITIONS)
         env = {"TIDEWHEEL_API": self.api, "PYTHONPATH": _PYTHONPATH}
         assert len(document("deploy", self.home / "dags", env=env)) == written
-        self.load = Load(self.api, self.broker.address, PREFIX + TRIGGERS, PARTITIONS, self._rate)
+        self.load = Load(self.api, self.direct, PREFIX + TRIGGERS, PARTITIONS, self._rate)
         self.load.start()
         with self.journal.watch(self.shards) as watch:
             watch.begin()
             assert watch.done.wait(60), f"no task starts on shards {sorted(self.shards - watch.found.keys())}"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -6,6 +6,7 @@ answers; a process of our own (``KafkaBroker``). It listens on 127.0.0.1 only an
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import secrets
@@ -15,7 +16,8 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import cast
@@ -53,6 +55,18 @@ BROKER_SETTINGS = {
     "log.cleaner.dedupe.buffer.size": "8388608",
 }
 
+#: Beyond those, for one of three brokers: each may be lost without losing anything.
+REPLICATED_SETTINGS = {
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "share.coordinator.state.topic.replication.factor": "3",
+    "share.coordinator.state.topic.min.isr": "2",
+    "min.insync.replicas": "2",
+    # A dead broker is out of the sync set within its session rather than in 30 s.
+    "replica.lag.time.max.ms": "3000",
+}
+
 #: Runs the broker and kills it when our end of the pipe closes, however we die.
 _SUPERVISE = 'trap "" INT; "$@" </dev/null >>"$BROKER_OUTPUT" 2>&1 & echo $!; read -r _; kill -9 $! 2>/dev/null; wait'
 
@@ -64,7 +78,7 @@ class KafkaBroker:
     and its first transactions take 8 ms instead of 27 ms, but after some thousands it is the slower one by half.
 
     ``advertised`` is the port of a proxy: who connects to ``proxied_port`` is told to stay on that one, while ``port``
-    remains a way around it.
+    remains a way around it. ``quorum`` makes it one of several: the controllers' ports, by node number from 1.
     """
 
     def __init__(
@@ -75,12 +89,16 @@ class KafkaBroker:
         heap_mb: int = 512,
         short_lived: bool = False,
         advertised: int = 0,
+        node: int = 1,
+        quorum: Mapping[int, int] | None = None,
     ) -> None:
+        self._node = node
+        self._quorum = quorum
         self._short_lived = short_lived
         self._advertised = advertised
-        self.port = port or _free_port()
+        self.port = port or free_port()
         #: Where a proxy connects to.
-        self.proxied_port = _free_port() if advertised else 0
+        self.proxied_port = free_port() if advertised else 0
         self._heap_mb = heap_mb
         self._keep = data is not None
         self._data = data
@@ -94,6 +112,12 @@ class KafkaBroker:
 
     def start(self) -> KafkaBroker:
         """Start and wait until it answers; a stopped or killed broker starts again on its old data and port."""
+        self.launch()
+        self.wait_until_up()
+        return self
+
+    def launch(self) -> None:
+        """Start, and do not wait: of several, none answers before most are there."""
         java, jars = find_java(), resolve_jars()
         if _answers(self.port):
             raise BrokerUnavailable(f"port {self.port} is in use: stop what listens there or choose another port")
@@ -106,6 +130,8 @@ class KafkaBroker:
             command.append("-XX:TieredStopAtLevel=1")
         if not (data / "log" / "meta.properties").exists():
             shutil.copytree(_formatted(command, jars), data / "log", dirs_exist_ok=True)
+            if self._quorum:
+                _name_node(data / "log" / "meta.properties", self._node)
         output = data / "broker.txt"
         self._supervisor = subprocess.Popen(
             ["/bin/sh", "-c", _SUPERVISE, "sh", *command, "kafka.Kafka", str(properties)],
@@ -117,8 +143,6 @@ class KafkaBroker:
         )
         assert self._supervisor.stdout is not None
         self._pid = int(self._supervisor.stdout.readline())
-        self._wait_until_up(output)
-        return self
 
     def stop(self) -> None:
         """Shut down in order, and remove the data unless it is the caller's."""
@@ -169,16 +193,17 @@ class KafkaBroker:
             os.kill(self._pid, number)
 
     def _write_properties(self, data: Path) -> Path:
-        control = _free_port()
+        quorum = self._quorum or {self._node: free_port()}
         settings = {
             "process.roles": "broker,controller",
-            "node.id": "1",
-            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{control}",
+            "node.id": str(self._node),
+            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{quorum[self._node]}",
             "advertised.listeners": f"PLAINTEXT://{self.address}",
             "controller.listener.names": "CONTROLLER",
-            "controller.quorum.voters": f"1@127.0.0.1:{control}",
+            "controller.quorum.voters": ",".join(f"{node}@127.0.0.1:{port}" for node, port in quorum.items()),
             "log.dirs": str(data / "log"),
             **BROKER_SETTINGS,
+            **(REPLICATED_SETTINGS if len(quorum) > 1 else {}),
         }
         if self._advertised:
             settings["listeners"] += f",PROXIED://127.0.0.1:{self.proxied_port}"
@@ -190,7 +215,10 @@ class KafkaBroker:
         path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         return path
 
-    def _wait_until_up(self, output: Path) -> None:
+    def wait_until_up(self) -> None:
+        """Until it answers. Raises ``BrokerUnavailable``."""
+        assert self._data is not None
+        output = self._data / "broker.txt"
         deadline = time.monotonic() + _START_S_MAX
         while not _answers(self.port) or not serves(self.address):
             if not _is_alive(self._pid) or time.monotonic() > deadline:
@@ -206,7 +234,7 @@ class KafkaContainer:
     def __init__(self, port: int = 0) -> None:
         from testcontainers.core.container import DockerContainer
 
-        self.port = port or _free_port()
+        self.port = port or free_port()
         settings = {
             "node.id": "1",
             "process.roles": "broker,controller",
@@ -329,7 +357,16 @@ def _formatted(command: list[str], jars: Path) -> Path:
     return blank
 
 
-def _free_port() -> int:
+def _name_node(properties: Path, node: int) -> None:
+    """Make the copied storage this node's own: number and directory must be unlike those of the others."""
+    lines = properties.read_text().splitlines()
+    own = {"node.id": str(node), "directory.id": base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")}
+    kept = [line for line in lines if line.partition("=")[0] not in own]
+    properties.write_text("".join(f"{line}\n" for line in [*kept, *(f"{name}={value}" for name, value in own.items())]))
+
+
+def free_port() -> int:
+    """A port of the loopback that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -91,12 +91,12 @@ class Hold:
 
 
 class TcpProxy:
-    """Listens on ``port`` of the loopback and passes everything to ``server``; ``kafka`` says what is spoken."""
+    """Listens on ports of the loopback, one for each server; ``kafka`` says what is spoken. Use it as a context."""
 
-    def __init__(self, server: Address, *, kafka: bool, port: int = 0) -> None:
-        self.server = server
+    def __init__(self, *, kafka: bool) -> None:
         self.kafka = kafka
-        self.port = port
+        #: Where each port leads.
+        self.servers: dict[int, Address] = {}
         self.holds: list[Hold] = []
         self.delay_s = 0.0
         self.flowing = asyncio.Event()
@@ -104,18 +104,20 @@ class TcpProxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tcp-proxy", daemon=True)
-        self._listener: asyncio.Server | None = None
-
-    @property
-    def address(self) -> str:
-        """``host:port`` for clients."""
-        return f"127.0.0.1:{self.port}"
+        self._listeners: list[asyncio.Server] = []
 
     def start(self) -> TcpProxy:
-        """Listen."""
+        """Begin; nothing is listened on yet."""
         self._thread.start()
-        self._do(self._listen())
+        self.thaw()
         return self
+
+    def listen(self, server: Address | None = None) -> int:
+        """Listen on a port, which is given. Where it leads may be said later, in ``servers``."""
+        port = self._do(self._listen())
+        if server is not None:
+            self.servers[port] = server
+        return port
 
     def stop(self) -> None:
         """Close everything."""
@@ -180,14 +182,15 @@ class TcpProxy:
     def _do(self, work: Coroutine[object, object, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_PATIENCE_S)
 
-    async def _listen(self) -> None:
-        self.flowing.set()
-        self._listener = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
-        self.port = self._listener.sockets[0].getsockname()[1]
+    async def _listen(self) -> int:
+        listener = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self._listeners.append(listener)
+        port: int = listener.sockets[0].getsockname()[1]
+        return port
 
     async def _close(self) -> None:
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -197,11 +200,14 @@ class TcpProxy:
         assert task is not None
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        server = self.servers.get(writer.get_extra_info("sockname")[1])
         try:
-            if isinstance(self.server, Path):
-                opened = await asyncio.open_unix_connection(str(self.server))
+            if server is None:
+                raise ConnectionRefusedError
+            if isinstance(server, Path):
+                opened = await asyncio.open_unix_connection(str(server))
             else:
-                opened = await asyncio.open_connection(*self.server)
+                opened = await asyncio.open_connection(*server)
         except OSError:
             writer.transport.abort()
             return

@@ -23,6 +23,8 @@ from tidewheel.log.kafka.client import CLIENT_ID_PREFIX, CONTACT_S_MAX, Config, 
 _COMMITTED_S_MAX = 0.3
 #: For positions known to have been unstable a moment ago.
 _AGAIN_S_MAX = 0.03
+#: How long one question for offsets may take before it is asked in another way.
+_ANSWER_S_MAX = 2.0
 #: ``offsets_for_times`` takes these for times.
 _EARLIEST, _LATEST = -2, -1
 
@@ -37,6 +39,9 @@ _ASK_AGAIN = {
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH,
 }
+
+#: Nobody answered at all.
+_NO_ANSWER = {KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}
 
 _UUID_LENGTH = 36
 
@@ -203,12 +208,28 @@ class Cluster:
         asked = [TopicPartition(self._prefix + topic, partition, at) for topic, partition in places]
         if not asked:
             return {}
-        return self._short(_sound(self._consumer("read_uncommitted").offsets_for_times(asked, timeout=CONTACT_S_MAX)))
+        consumer = self._consumer("read_uncommitted")
+        try:
+            return self._short(_sound(consumer.offsets_for_times(asked, timeout=_ANSWER_S_MAX)))
+        except KafkaException as error:
+            if fault_of(error).code() in _NO_ANSWER:
+                self._replace("read_uncommitted")
+            raise
 
     def _consumer(self, isolation: str) -> Consumer:
         if isolation not in self._consumers:
             self._consumers[isolation] = Consumer({**self._config, "isolation.level": isolation})
         return self._consumers[isolation]
+
+    def _replace(self, isolation: str) -> None:
+        """Ask by a new consumer from now on.
+
+        librdkafka 2.16 asks whom it knew as a partition's leader, and a question without answer does not make it look
+        for a new one: after the death of one of several brokers the old consumer would ask that one for minutes.
+        """
+        consumer = self._consumers.pop(isolation)
+        # That can wait for the broker that is gone.
+        threading.Thread(target=consumer.close, name="kafka-discard", daemon=True).start()
 
     def _ask_committed(self, consumer: Consumer, shards: frozenset[int], timeout_s: float) -> list[TopicPartition]:
         return _sound(consumer.committed(self._inputs(shards), timeout=timeout_s))
