@@ -16,7 +16,7 @@ from rich.console import Console
 
 from tests.chaos import report
 from tests.chaos.campaign import Campaign
-from tests.chaos.plan import deal
+from tests.chaos.plan import FLAPPING, deal
 from tests.chaos.site import Site
 
 REPORT = Path("build/chaos.json")
@@ -35,15 +35,28 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000), help="order of the faults")
     parser.add_argument("--rate", type=float, default=6.0, help="runs asked for, a second (default 6)")
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=1, help="3: replicated, two in sync required")
+    parser.add_argument(
+        "--postgres-flapping",
+        type=float,
+        metavar="MINUTES",
+        help="instead of --cycles: only faults of Postgres and its projector, for so long",
+    )
     arguments = parser.parse_args()
     rng = random.Random(arguments.seed)
-    cards = itertools.islice(deal(rng, arguments.kind), arguments.cycles)
     home = Path(tempfile.mkdtemp(prefix="tidewheel-chaos-"))
-    console.print(f"seed {arguments.seed}, {arguments.cycles} cycles; processes write to {home}")
+    minutes: float | None = arguments.postgres_flapping
+    kinds = list(FLAPPING) if minutes is not None else arguments.kind
+    extent = f"{arguments.cycles} cycles" if minutes is None else f"{minutes:g} minutes of Postgres flapping"
+    console.print(f"seed {arguments.seed}, {extent}; processes write to {home}")
     begun = time.monotonic()
     with Site(home, rate=arguments.rate, brokers=arguments.brokers) as site:
         campaign = Campaign(site, rng, lambda number, outcome: console.print(report.line(number, outcome)))
-        campaign.play(cards)
+        cards = deal(rng, kinds)
+        if minutes is None:
+            campaign.play(itertools.islice(cards, arguments.cycles))
+        else:
+            end = time.monotonic() + minutes * 60
+            campaign.play(itertools.takewhile(lambda _: time.monotonic() < end, cards))
         console.print("everything runs again; waiting until every run has ended")
         verdict = campaign.conclude()
         refused = site.journal.counts["ReportRefused"]
@@ -57,7 +70,7 @@ def main() -> int:
     )
     report.write(found, REPORT)
     report.table(found, console)
-    failed = report.failures(found, vacuous=not arguments.kind)
+    failed = report.failures(found, vacuous=not kinds)
     for reason in failed:
         console.print(f"FAILED: {reason}", soft_wrap=True)
     if not failed:

@@ -23,8 +23,7 @@ _SETTLE_S = 0.2
 
 def fault_worker(site: Site, card: Card, rng: random.Random) -> Outcome:
     """Kill a worker, or stop it for longer than its leases live; the cycle does not wait for its return."""
-    for name in WORKERS:
-        site.members[name].resume()
+    site.do_what_is_due(all_of_it=True)
     victim = rng.choice(WORKERS)
     member = site.members[victim]
     outcome = Outcome(card=card, victim=victim, struck=True)
@@ -36,7 +35,8 @@ def fault_worker(site: Site, card: Card, rng: random.Random) -> Outcome:
 
 def hold_report(site: Site, card: Card, rng: random.Random) -> Outcome:
     """A worker's report is on its way for longer than its lease lives; the cycle does not wait for its arrival."""
-    victim = rng.choice(site.running(WORKERS))
+    site.do_what_is_due(all_of_it=True)
+    victim = rng.choice(WORKERS)
     hold = site.kafka.hold(lambda request: request.api == Api.PRODUCE and request.client == victim)
     site.later(WORKER_PAUSE_S, lambda: site.kafka.forget(hold))
     return strike(site, Outcome(card=card, victim=victim), site.shards, lambda: hold.wait(_STEP_S))
@@ -149,17 +149,18 @@ def half_open(site: Site, card: Card, rng: random.Random) -> Outcome:
 
 
 def slow_network(site: Site, card: Card, rng: random.Random) -> Outcome:
-    """Everything to and from the broker is late for a while, or nothing passes at all."""
+    """For a while everything to and from the broker is late, or nothing passes at all, there or to Postgres."""
+    proxy = site.postgres_proxy if card.step == "postgres" else site.kafka
 
     def blow() -> None:
-        if card.step == "frozen":
-            site.kafka.freeze()
+        if card.step == "late":
+            proxy.delay_s = 0.1
         else:
-            site.kafka.delay_s = 0.1
+            proxy.freeze()
 
     def after() -> None:
         time.sleep(_PAUSE_S)
-        site.kafka.delay_s = 0.0
-        site.kafka.thaw()
+        proxy.delay_s = 0.0
+        proxy.thaw()
 
     return strike(site, Outcome(card=card, victim="network"), site.shards, blow, after)

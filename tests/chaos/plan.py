@@ -56,8 +56,10 @@ _DECK: Sequence[tuple[str, str]] = (
     ("postgres", "hard clean committing"),
     ("cut", "kafka postgres"),
     ("half-open", "kafka"),
-    ("slow", "late frozen"),
+    ("slow", "late frozen postgres"),
 )
+#: What a Postgres that comes and goes means for its clients.
+FLAPPING = ("postgres", "cut:postgres", "slow:postgres", "projector-kill", "projector-stop")
 DECK = tuple(Card(kind, step) for kind, steps in _DECK for step in steps.split())
 
 
