@@ -15,6 +15,8 @@ from tidewheel.log.interface import LogError, LogUnavailable, Record
 
 #: How long a first contact may take. A broker on the same machine answers in milliseconds.
 CONTACT_S_MAX = 5.0
+#: How late an answer may be: about a session, for who takes over must be able to read.
+ANSWER_MS_MAX = 6000
 #: Largest message, framing included; room for ``limits.RECORD_BYTES_MAX``. Topics are created with the same number.
 MESSAGE_BYTES_MAX = 2 * 1024 * 1024
 #: librdkafka repeats itself several times a second while a broker is away.
@@ -63,6 +65,10 @@ def base_config(servers: str, extra: Mapping[str, str]) -> Config:
         "logger": LogLines(),
         "socket.keepalive.enable": True,
         "socket.nagle.disable": True,
+        # A connection that died unnoticed is given up when an answer is so late, that of a fetch included. The defaults
+        # are a minute, and half a minute for connecting.
+        "socket.timeout.ms": ANSWER_MS_MAX,
+        "socket.connection.setup.timeout.ms": ANSWER_MS_MAX,
         # The default grows to 10 s, which is all the time a takeover has.
         "reconnect.backoff.ms": 50,
         "reconnect.backoff.max.ms": 1000,
