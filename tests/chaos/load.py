@@ -53,7 +53,7 @@ def dags(partitions: int) -> dict[str, dict[int, str]]:
     return found
 
 
-def write_dags(directory: Path, partitions: int) -> int:
+def write_dags(directory: Path, partitions: int, *, schedules: bool = True) -> int:
     """Write their files; gives how many."""
     directory.mkdir(parents=True, exist_ok=True)
     written = 0
@@ -65,7 +65,7 @@ def write_dags(directory: Path, partitions: int) -> int:
                 "concurrency": {"max_runs": 1000},
                 "tasks": SHAPES[shape],
             }
-            if shape == "timed":
+            if shape == "timed" and schedules:
                 document["schedule"] = {"every": "5s"}
             (directory / f"{name}.yaml").write_text(json.dumps(document))
             written += 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -44,6 +45,9 @@ _EACH_RETRY_S = 1.0
 #: Longer than any dead owner's transaction can live.
 _WARN_S = 30.0
 _LEAVE_S = 2.0
+#: So often within so long, a member that may be us or another of our name is another.
+_DOUBTS_MAX = 8
+_DOUBTS_S = 60.0
 
 _INSTANCE = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
@@ -101,6 +105,10 @@ class KafkaOwner:
         self._retry_at = self._ask_each_at = 0.0
         self._waiting_since = time.monotonic()
         self._client_id = config["client.id"]
+        former = group.holder(instance)
+        #: What the group shows for our name as long as this place was never empty.
+        self._former_client_id = former[1] if former is not None else ""
+        self._doubts: deque[float] = deque(maxlen=_DOUBTS_MAX)
         self._config: Config = {
             **config,
             "group.instance.id": prefix + instance,
@@ -375,13 +383,20 @@ class KafkaOwner:
     def _refuse_if_replaced(self) -> None:
         """Starting anything anew would throw out another process of our name, and it us, without end.
 
-        The member id says who we are. Where the answer to our own join was lost we do not know it; then the client id
-        tells, unless it is that of an earlier life.
+        The member id says who we are, but we do not know it while we join, nor if the answer to that was lost. Then the
+        client id tells, unless it is that of our life before: then it may be us, and is believed a few times.
         """
         holder = self._group.holder(self._instance)
-        if holder is not None and holder[0] != self._consumer.memberid() and holder[1] != self._client_id:
+        if holder is None or holder[0] == self._consumer.memberid() or holder[1] == self._client_id:
+            return
+        if holder[1] != self._former_client_id or self._doubts_too_often():
             self._fenced = True
             raise Fenced(f"another scheduler has started as instance '{self._instance}'; give each its own name")
+
+    def _doubts_too_often(self) -> bool:
+        now = time.monotonic()
+        self._doubts.append(now)
+        return len(self._doubts) == _DOUBTS_MAX and now - self._doubts[0] < _DOUBTS_S
 
 
 def check_instance(instance: str) -> None:
