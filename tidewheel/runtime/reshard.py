@@ -99,9 +99,8 @@ def reshard(old: Log, new: Log, progress: Callable[[int], None] | None = None) -
             writing.add(append)
             others += 1
         writing.flush()
-        _compare(states, _states(new))
+        _compare(states, _new_states(new, None if finished else writing))
         if not finished:
-            _write_checkpoints(new, writing)
             _refuse_owners(old, "old")
             if any(old.end_offset(*place) > end for place, end in ends.items()):
                 raise ReshardRefused(
@@ -251,17 +250,20 @@ def _requests(old: Log, partitions: int) -> tuple[list[Append], dict[tuple[str, 
     return carried, ends
 
 
-def _write_checkpoints(new: Log, writing: _Writing) -> None:
-    """So that the first start need not fold all there ever was."""
+def _new_states(new: Log, writing: _Writing | None) -> dict[AggregateKey, str]:
+    """What the new journals lead to; with checkpoints, so that the first start need not fold all there ever was."""
+    found: dict[AggregateKey, str] = {}
     for number in range(new.partitions):
         shard = Shard(number)
         bring_up_to_date([shard], new, lambda: 0)
-        if shard.dirty:
+        found.update((key, state_hash(state)) for key, state in shard.aggregates.items())
+        if shard.dirty and writing is not None:
             shard.writer = _WRITER
             round_ = Round(shard)
             while not round_.finished:
                 writing.commit(round_.next_piece())
                 round_.committed()
+    return found
 
 
 class _Writing:
