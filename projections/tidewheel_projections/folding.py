@@ -31,6 +31,7 @@ from tidewheel_projections.tasks import (
     TaskChange,
     fold_attempt,
     fold_task,
+    instance_tasks,
     queued_attempt,
     scheduled_task,
 )
@@ -63,7 +64,7 @@ class RunRows:
 
     def weigh(self) -> int:
         """Its share of what may be kept, in task rows."""
-        outputs = sum(len(task.output) for task in self.tasks.values() if task.output is not None)
+        outputs = sum(len(task.output or "") + len(task.item or "") for task in self.tasks.values())
         self.weight = 1 + len(self.tasks) + outputs // OUTPUT_WEIGHT
         return self.weight
 
@@ -214,6 +215,25 @@ class Folding:
                 row.shard_seq = shard_seq
                 run.changed = True
 
+    def _task_expanded(self, event: e.TaskExpanded, partition: int, shard_seq: int) -> None:
+        self._task_changed(event, partition, shard_seq)
+        key = (event.dag, event.run_id)
+        run = self.runs[key]
+        fresh = [
+            task
+            for task in instance_tasks(run.tasks[event.task], event, shard_seq)
+            if task.task not in run.tasks or shard_seq > run.tasks[task.task].shard_seq
+        ]
+        if fresh:
+            row = run.row
+            row.tasks += len(fresh)
+            row.counts["scheduled"] = row.counts.get("scheduled", 0) + len(fresh)
+            row.shard_seq = shard_seq
+            run.tasks.update((task.task, task) for task in fresh)
+            run.changed_tasks.update(task.task for task in fresh)
+            run.changed = True
+            self.touched_runs[key] = run
+
     def _task_queued(self, event: e.TaskQueued, partition: int, shard_seq: int) -> None:
         self._task_changed(event, partition, shard_seq)
         key = (event.dag, event.run_id)
@@ -263,6 +283,7 @@ _FOLDS: Mapping[type[e.Event], Callable[[Folding, Any, int, int], None]] = {
         (e.RunStarted, e.RunCancelRequested, e.RunSucceeded, e.RunFailed, e.RunCancelled), Folding._run_changed
     ),
     e.TaskReady: Folding._task_changed,
+    e.TaskExpanded: Folding._task_expanded,
     e.TaskQueued: Folding._task_queued,
     e.TaskHeartbeat: Folding._attempt_changed,
     **dict.fromkeys(get_args(TaskAndAttemptChange), Folding._task_and_attempt_changed),

@@ -127,16 +127,21 @@ def list_tasks(
     after: str | None = None,
     limit: int = 1000,
 ) -> Page[TaskRow]:
-    """The tasks of a run, in the order of the definition."""
-    ordinal, task = _cursor(after, int, str)
+    """The tasks of a run, in the order of the definition, a mapped one followed by its instances."""
+    ordinal, instance, task = _cursor(after, int, int, str)
     parameters = {
         "dag": dag,
         "run_id": run_id,
         "states": None if states is None else list(states),
         "after_ordinal": ordinal,
+        "after_instance": instance,
         "after_task": task,
     }
-    return _page(connection, TaskRow, "list_tasks", parameters, limit, lambda row: (row.ordinal, row.task))
+
+    def place(row: TaskRow) -> tuple[int, int, str]:
+        return (row.ordinal, -1 if row.instance is None else row.instance, row.task)
+
+    return _page(connection, TaskRow, "list_tasks", parameters, limit, place)
 
 
 def get_task(connection: Connection, dag: str, run_id: str, task: str) -> TaskDetail | None:

@@ -177,6 +177,8 @@ TASKS = Table(
         ("run_id", "text"),
         ("task", "text"),
         ("ordinal", "integer"),
+        ("instance", "integer"),
+        ("item", "json"),
         ("state", "text"),
         ("attempt", "integer"),
         ("pool", "text"),

@@ -5,11 +5,13 @@ Times of the work itself (``started_at``, ``ended_at``) are the worker's clock, 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TypeAlias
 
 import msgspec
 
 from tidewheel.core import events as e
+from tidewheel.core.mapping import instance_name
 from tidewheel_projections.dags import TaskOutline
 
 WAITS_FOR_MAX_TASKS = "waits: as many tasks of the DAG are under way as its max_tasks allows"
@@ -21,7 +23,11 @@ class Task(msgspec.Struct):
     dag: str
     run_id: str
     task: str
+    #: Its place in the definition, or that of the task it is an instance of.
     ordinal: int
+    #: Index of the instance's item, -1 if it is none; and the item as JSON.
+    instance: int
+    item: str | None
     state: str
     attempt: int
     pool: str
@@ -74,7 +80,7 @@ TaskAndAttemptChange: TypeAlias = (
     | e.TaskUpstreamFailed
 )
 #: What changes a task's row; a heartbeat says nothing of the task.
-TaskChange: TypeAlias = e.TaskReady | e.TaskQueued | TaskAndAttemptChange
+TaskChange: TypeAlias = e.TaskReady | e.TaskExpanded | e.TaskQueued | TaskAndAttemptChange
 AttemptEvent: TypeAlias = e.TaskHeartbeat | TaskAndAttemptChange
 ATTEMPT_ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "cancelled"})
 
@@ -86,12 +92,32 @@ def scheduled_task(dag: str, run_id: str, outline: TaskOutline, ordinal: int, sh
         run_id=run_id,
         task=outline.id,
         ordinal=ordinal,
+        instance=-1,
+        item=None,
         state="scheduled",
         attempt=0,
         pool=outline.pool,
         pool_slots=outline.pool_slots,
         shard_seq=shard_seq,
     )
+
+
+def instance_tasks(mapped: Task, event: e.TaskExpanded, shard_seq: int) -> Iterator[Task]:
+    """The instances that the event names."""
+    for index, item in enumerate(msgspec.json.decode(event.values), event.first):
+        yield Task(
+            dag=event.dag,
+            run_id=event.run_id,
+            task=instance_name(event.task, index),
+            ordinal=mapped.ordinal,
+            instance=index,
+            item=msgspec.json.encode(item).decode(),
+            state="scheduled",
+            attempt=0,
+            pool=mapped.pool,
+            pool_slots=mapped.pool_slots,
+            shard_seq=shard_seq,
+        )
 
 
 def queued_attempt(event: e.TaskQueued, shard_seq: int) -> Attempt:
@@ -135,6 +161,7 @@ def fold_task(row: Task, event: TaskChange, shard_seq: int) -> None:
             row.started_at = event.started_at
             row.ended_at = event.ended_at
             row.output = event.output
+            row.reason = ""
         case e.TaskFailed():
             row.state = "failed" if event.retry_at is None else "retrying"
             row.worker = event.worker or row.worker
@@ -147,6 +174,10 @@ def fold_task(row: Task, event: TaskChange, shard_seq: int) -> None:
             row.ended_at = event.at
             row.retry_at = event.retry_at
             row.reason = event.message
+        case e.TaskExpanded():
+            row.state = "deferred"
+            row.started_at = event.at
+            row.reason = f"waits for its {event.items:,} instances"
         case e.TaskReady():
             row.state = "scheduled"
             row.retry_at = None

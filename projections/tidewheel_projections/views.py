@@ -98,6 +98,8 @@ class TaskRow(msgspec.Struct, frozen=True):
     run_id: str
     task: str
     ordinal: int
+    #: Index of the item that this instance runs for; None: it is no instance.
+    instance: int | None
     state: str
     attempt: int
     pool: str
@@ -113,8 +115,9 @@ class TaskRow(msgspec.Struct, frozen=True):
 
 
 class TaskDetail(TaskRow, frozen=True):
-    """A task of a run with its output."""
+    """A task of a run with its output, and its item if it is an instance."""
 
+    item: Any
     output: Any
 
 

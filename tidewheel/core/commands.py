@@ -154,6 +154,7 @@ FailureKind = Literal[
     "output",  # the output is not JSON or too large
     "setup",  # the task could not begin: callable not importable, secret missing
     "expression",  # an expression of the definition failed to evaluate
+    "instances",  # instances of a mapped task failed
     "unplaceable",  # no worker of the pool could ever take it
     "lease_expired",  # the worker fell silent
     "worker_lost",  # the worker gave the attempt up (shutdown, self-fencing, its runner crashed)
@@ -248,6 +249,14 @@ class RetryTask(Command, frozen=True, kw_only=True):
     task: str
 
 
+class BeginInstances(Command, frozen=True, kw_only=True):
+    """More instances of a mapped task may begin: a large fan-out is begun in steps, so that nobody waits for it."""
+
+    dag: str
+    run_id: str
+    task: str
+
+
 class ExpireWorker(Command, frozen=True, kw_only=True):
     """A worker has not renewed its membership in time."""
 
@@ -278,8 +287,9 @@ DagCommand = (
     | FireSchedule
     | ExpireLease
     | RetryTask
+    | BeginInstances
 )
 PoolCommand = (
     ConfigurePool | JoinPool | RenewWorker | LeavePool | EnqueueTask | ReleaseSlot | ExpireWorker | AllocateSlots
 )
-TIMERS = (FireSchedule, ExpireLease, RetryTask, ExpireWorker, AllocateSlots)
+TIMERS = (FireSchedule, ExpireLease, RetryTask, BeginInstances, ExpireWorker, AllocateSlots)

@@ -13,9 +13,9 @@ from typing import TypeAlias
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.calendar import fires_at, next_slot
-from tidewheel.core.state import Aggregate, Dag, Pool
+from tidewheel.core.state import Aggregate, Dag, Pool, RunState
 
-Timer: TypeAlias = c.FireSchedule | c.ExpireLease | c.RetryTask | c.ExpireWorker
+Timer: TypeAlias = c.FireSchedule | c.ExpireLease | c.RetryTask | c.BeginInstances | c.ExpireWorker
 
 #: After any of these the next slot may fire at another time, or may fire at all.
 _SCHEDULE_EVENTS = (
@@ -49,6 +49,16 @@ def due_at(state: Aggregate, timer: Timer, backlog_runs: int) -> int | None:
             return task.expires_at if task.live and task.attempt == timer.attempt else None
         case c.RetryTask():
             return task.retry_at if task.phase == "retrying" else None
+        case c.BeginInstances():
+            return task.started_at if _may_begin(state, run, timer.task) else None
+
+
+def _may_begin(state: Dag, run: RunState, name: str) -> bool:
+    """Whether instances of a mapped task wait for nothing but a turn."""
+    fan = run.task(name).fan
+    if fan is None or run.cancel_requested:
+        return False
+    return fan.room(state.definitions[run.version].tasks[name].max_parallel) > 0
 
 
 def schedule_due(state: Dag, backlog_runs: int) -> int | None:
@@ -70,6 +80,8 @@ def armed_by(event: e.Event, state: Aggregate, backlog_runs: int) -> tuple[int, 
             return (event.expires_at, lease)
         case e.TaskFailed() | e.LeaseExpired() if event.retry_at is not None:
             return (event.retry_at, c.RetryTask(dag=event.dag, run_id=event.run_id, task=event.task))
+        case e.TaskExpanded():
+            return (event.at, c.BeginInstances(dag=event.dag, run_id=event.run_id, task=event.task))
         case e.WorkerJoined():
             return (event.expires_at, c.ExpireWorker(pool=event.pool, worker=event.worker))
         case e.RunCreated() if event.kind != "scheduled":
@@ -101,3 +113,5 @@ def timers_of(state: Aggregate, backlog_runs: int) -> Iterator[tuple[int, Timer]
                 yield (task.expires_at, lease)
             elif task.phase == "retrying" and task.retry_at is not None:
                 yield (task.retry_at, c.RetryTask(dag=state.dag, run_id=run.run_id, task=name))
+            elif task.started_at is not None and _may_begin(state, run, name):
+                yield (task.started_at, c.BeginInstances(dag=state.dag, run_id=run.run_id, task=name))

@@ -143,6 +143,15 @@ class TaskReady(TaskEvent, frozen=True, kw_only=True):
     """Its trigger rule holds, but the DAG's ``max_tasks`` is reached: it waits in the DAG, in order."""
 
 
+class TaskExpanded(TaskEvent, frozen=True, kw_only=True):
+    """A mapped task has ``items`` instances. This names those from ``first`` on: ``values``, a JSON list of their
+    items. Many items are named by several events."""
+
+    items: int
+    first: int
+    values: str
+
+
 class TaskQueued(TaskEvent, frozen=True, kw_only=True):
     """Attempt ``attempt`` waits in its pool."""
 
@@ -358,6 +367,7 @@ AnyDagEvent = (
     | RunFailed
     | RunCancelled
     | TaskReady
+    | TaskExpanded
     | TaskQueued
     | TaskLeased
     | TaskStarted

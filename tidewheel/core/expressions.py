@@ -25,6 +25,8 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     run: Mapping[str, Any]
     task: Callable[[str], Mapping[str, Any]]
     env: Mapping[str, str] = msgspec.field(default_factory=dict)
+    #: Names of this task alone: its item, if it is an instance of a mapped task.
+    names: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
 class Evaluator(Protocol):

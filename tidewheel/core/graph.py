@@ -106,6 +106,10 @@ class Definition(msgspec.Struct, frozen=True, eq=False):
     #: Actions without any expression, ready to send; the others are rendered for each lease.
     fixed_actions: dict[str, str]
 
+    def task(self, name: str) -> Task:
+        """The task called ``name``, or whose instance it is. Raises ``KeyError``."""
+        return self.tasks.get(name) or self.tasks[name.partition("[")[0]]
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Definition) and (self.version, self.source) == (other.version, other.source)
 
@@ -146,6 +150,8 @@ def unrunnable(definition: Definition) -> str:
     if limits.max_runs < 1 or (limits.max_tasks is not None and limits.max_tasks < 1):
         return f"max_runs ({limits.max_runs}) and max_tasks ({limits.max_tasks}) are 1 or more"
     for task in definition.workflow.tasks:
+        if task.max_parallel is not None and task.max_parallel < 1:
+            return f"max_parallel of task '{task.id}' is {task.max_parallel}; it must be 1 or more"
         if task.pool_slots < 1:
             return f"task '{task.id}' takes {task.pool_slots} slots; it must take 1 or more"
         if len(set(task.needs)) < len(task.needs):

@@ -12,6 +12,10 @@ OUTPUT_BYTES_MAX = 65_536
 
 #: A run's inputs travel in its first event up to this size, in bytes of JSON text, and stay in memory while it lives.
 INPUTS_BYTES_MAX = 65_536
+#: One item of a mapped task, and all items of it together, in bytes of JSON text. They stay in memory while the run
+#: lives.
+ITEM_BYTES_MAX = 65_536
+ITEMS_BYTES_MAX = 4_194_304
 #: A rendered action travels in one mail up to this size, in bytes of JSON text.
 ACTION_BYTES_MAX = 524_288
 

@@ -10,6 +10,7 @@ import msgspec
 
 from tidewheel.core.assignment import ActionSpec, HttpSpec, PythonSpec, RunSpec, Secret
 from tidewheel.core.expressions import Evaluator, ExpressionError, Scope
+from tidewheel.core.mapping import instance_name
 from tidewheel.core.state import Dag, RunState
 from tidewheel.core.workflow import Http, Python, Run, Task
 
@@ -41,14 +42,24 @@ def scope_of(state: Dag, run: RunState, task: str, attempt: int = 0) -> Scope:
 
     def other(name: str) -> Mapping[str, Any]:
         seen = run.task(name)
-        return {"state": seen.phase, "output": None if seen.output is None else msgspec.json.decode(seen.output)}
+        if seen.fan is None:
+            return {"state": seen.phase, "output": _decoded(seen.output)}
+        instances = (run.task(instance_name(name, index)) for index in range(seen.fan.items))
+        return {"state": seen.phase, "output": [_decoded(instance.output) for instance in instances]}
+
+    written, item = definition.task(task), run.task(task).item
 
     return Scope(
         inputs=msgspec.json.decode(run.inputs),
         run=run_names(run, attempt or run.task(task).attempt),
         task=other,
-        env={**definition.workflow.env, **definition.tasks[task].env},
+        env={**definition.workflow.env, **written.env},
+        names={} if item is None else {written.as_: msgspec.json.decode(item)},
     )
+
+
+def _decoded(output: str | None) -> Any:
+    return None if output is None else msgspec.json.decode(output)
 
 
 def render_action(task: Task, env: Mapping[str, str], scope: Scope, evaluator: Evaluator) -> ActionSpec:

@@ -14,6 +14,7 @@ from tidewheel.core.fold.pool import head_place
 from tidewheel.core.fold.run import place_of
 from tidewheel.core.fold.task import ready_place
 from tidewheel.core.graph import Tally, define
+from tidewheel.core.mapping import Fan
 from tidewheel.core.ordered import Ordered
 from tidewheel.core.state import (
     Aggregate,
@@ -59,7 +60,7 @@ class _StoredPool(msgspec.Struct, frozen=True):
 def _shape() -> str:
     parts = [
         f"{struct.__name__}({', '.join(f'{name}: {kind}' for name, kind in struct.__annotations__.items())})"
-        for struct in (_StoredDag, _StoredPool, RunState, TaskState, PoolWorker, Waiting, SlotLease, Tally)
+        for struct in (_StoredDag, _StoredPool, RunState, TaskState, PoolWorker, Waiting, SlotLease, Tally, Fan)
     ]
     return hashlib.blake2b("; ".join(parts).encode(), digest_size=8).hexdigest()
 

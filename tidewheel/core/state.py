@@ -18,6 +18,7 @@ from immutables import Map
 from tidewheel.core.attempt import AttemptKey
 from tidewheel.core.commands import RunKind
 from tidewheel.core.graph import Definition, Tally
+from tidewheel.core.mapping import Fan
 from tidewheel.core.ordered import Ordered
 from tidewheel.core.transitions import LIVE, RunPhase, TaskPhase
 
@@ -42,10 +43,19 @@ class TaskState(msgspec.Struct, frozen=True):
     #: When the back-off is over.
     retry_at: int | None = None
     output: str | None = None
+    #: An instance's item, as JSON.
+    item: str | None = None
+    #: Of a mapped task that is deferred or has ended: its instances.
+    fan: Fan | None = None
     cancel_requested: bool = False
     #: Place among the DAG's tasks that wait for ``max_tasks``; None: not waiting there.
     ready_order: int | None = None
     upstreams: Tally = Tally()
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing of it has begun or ended."""
+        return self.phase == "scheduled" and self.attempt == 0 and self.ready_order is None
 
     @property
     def live(self) -> bool:

@@ -24,6 +24,7 @@ TaskPhase: TypeAlias = Literal[
     "queued",
     "leased",
     "running",
+    "deferred",
     "retrying",
     "success",
     "failed",
@@ -42,6 +43,11 @@ ACTIVE: frozenset[TaskPhase] = frozenset({"queued", "leased", "running"})
 
 TASK: Mapping[tuple[TaskPhase, type[e.Event]], TaskPhase] = {
     ("scheduled", e.TaskReady): "scheduled",
+    ("scheduled", e.TaskExpanded): "deferred",
+    ("deferred", e.TaskExpanded): "deferred",
+    ("deferred", e.TaskSucceeded): "success",
+    ("deferred", e.TaskFailed): "failed",
+    ("deferred", e.TaskCancelled): "cancelled",
     ("scheduled", e.TaskQueued): "queued",
     ("scheduled", e.TaskSkipped): "skipped",
     ("scheduled", e.TaskUpstreamFailed): "upstream_failed",

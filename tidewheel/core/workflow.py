@@ -129,6 +129,15 @@ class Task(_Plain, frozen=True):
     timeout_ms: int | None = None
     pool: str = DEFAULT_POOL
     pool_slots: int = 1
+    #: An expression that gives a list, or the list itself: the task runs once per item. None: it runs once.
+    for_each: Any = None
+    #: The name by which expressions of the task know the item.
+    as_: str = msgspec.field(default="item", name="as")
+    #: Instances at a time, and items at most; None sets no bound of its own.
+    max_parallel: int | None = None
+    max_items: int = 1_000
+    #: Whether one failed instance ends the others.
+    fail_fast: bool = False
 
 
 class Concurrency(_Plain, frozen=True):

@@ -78,6 +78,11 @@ def is_computed(value: Any) -> bool:
 
 def _task(written: Draft, defaults: dict[str, Any]) -> Task:
     fields: dict[str, Any] = {}
+    mapping = {
+        name: written[name] for name in ("for_each", "max_parallel", "max_items", "fail_fast") if name in written
+    }
+    if "as" in written:
+        mapping["as_"] = written["as"]
     for name in ("infra_retries", "pool", "pool_slots", "trigger_rule", "description"):
         for source in (written, defaults):
             if name in source:
@@ -92,6 +97,7 @@ def _task(written: Draft, defaults: dict[str, Any]) -> Task:
         env=dict(written.get("env", {})),
         retry=_retry(written, defaults),
         timeout_ms=timeout,
+        **mapping,
         **fields,
     )
 

@@ -40,7 +40,7 @@ SECRET: Final = re.compile(r"secrets\.([A-Za-z_][A-Za-z0-9_]*)")
 _CODE_PREFIX: Final = re.compile(r"^(?:[A-Z_]+: )+")
 _CODE_SUFFIX: Final = re.compile(r" \[[A-Z_]+\]$")
 _PLAIN_TYPES: Final = frozenset({"BOOL", "INT", "UINT", "STRING"})
-_DYNAMIC: Final = cel.NewEnv(variables=dict.fromkeys(("inputs", "run", "tasks", "env"), cel.Type.DYN))
+_ROOTS: Final = ("inputs", "run", "tasks", "env")
 
 
 class _Compiled(msgspec.Struct, frozen=True):
@@ -103,7 +103,7 @@ class CelEvaluator:
         return "".join(part if isinstance(part, str) else as_text(self._evaluate(part.source, scope)) for part in parts)
 
     def _evaluate(self, source: str, scope: Scope) -> Any:
-        compiled: _Compiled = self._compile(source)
+        compiled: _Compiled = self._compile(source, tuple(scope.names))
         try:
             if compiled.name is not None:
                 return _look_up(compiled.name, scope)
@@ -137,13 +137,18 @@ def compile_mistakes(error: Exception) -> list[tuple[int, int, str]]:
     return found or [(1, 1, _readable(str(error)))]
 
 
-def _compile(source: str) -> _Compiled:
+@lru_cache(maxsize=_CACHED_MAX)
+def _environment(names: tuple[str, ...]) -> Any:
+    return cel.NewEnv(variables=dict.fromkeys((*_ROOTS, *names), cel.Type.DYN))
+
+
+def _compile(source: str, names: tuple[str, ...]) -> _Compiled:
     if len(source) > SOURCE_LENGTH_MAX:
         raise _error(source, f"longer than {SOURCE_LENGTH_MAX} characters")
-    mentioned = references(source)
+    mentioned = references(source, names)
     if any(reference.root == "secrets" for reference in mentioned):
         raise _error(source, "a secret may stand only alone, as ${{ secrets.NAME }}, in env and http headers")
-    name = sole_reference(source)
+    name = sole_reference(source, names)
     if name is not None:
         return _Compiled(name, None, ())
     for reference in mentioned:
@@ -151,7 +156,7 @@ def _compile(source: str) -> _Compiled:
             raise _error(source, "'tasks' must be followed by the id of one task, as in tasks.load.output")
     try:
         # Unchecked: the types were checked at deploy time, as far as they were known then.
-        program = _DYNAMIC.compile(source, disable_check=True)
+        program = _environment(names).compile(source, disable_check=True)
     except Exception as error:
         line, column, message = compile_mistakes(error)[0]
         raise _error(source, f"{message} (line {line}, column {column})") from error
@@ -176,6 +181,8 @@ def _root(reference: Reference, scope: Scope) -> tuple[Any, int]:
             return scope.run, 0
         case "env":
             return scope.env, 0
+    if reference.root in scope.names:
+        return scope.names[reference.root], 0
     if not reference.path:
         raise _Cause("'tasks' must be followed by the id of one task, as in tasks.load.output")
     try:

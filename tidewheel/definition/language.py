@@ -44,6 +44,7 @@ _RUN_NOT_TEMPLATED: Final = (
 )
 
 _ID = Text(_ID_MEANING, ID_PATTERN, length_max=ID_LENGTH_MAX)
+_ITEM = Text("a name (a small letter, then small letters, digits and underscores)", ID_PATTERN)
 _NEED = Text(
     "the id of a task", no_expression="needs are fixed when the workflow is deployed: an expression has no place here"
 )
@@ -189,11 +190,17 @@ _TASK = Record(
             AnythingMap("a mapping of argument names to values"), "Arguments of the Python callable; may hold ${{ }}."
         ),
         "env": Key(_ENV, _ENV_DOC),
+        "for_each": Key(
+            Either(Text("an expression that gives a list, or a list", no_expression=""), ListOf(Anything(), "a list")),
+            "Run the task once per item: an expression that gives a list, or the list itself.",
+        ),
+        "as": Key(_ITEM, "The name by which the task's expressions know the item.", default="item"),
+        "max_parallel": Key(Integer(1), "Instances at the same time; without it as many as there are slots."),
+        "max_items": Key(Integer(1, 100_000), "More items than these fail the task.", default=1_000),
+        "fail_fast": Key(Boolean(), "Whether one failed instance ends the others.", default=False),
         **_SHARED,
     },
-    later=LATER_ACTIONS
-    | _LATER_SHARED
-    | {"for_each", "as", "max_parallel", "max_items", "fail_fast", "inputs", "notify", "deadlines"},
+    later=LATER_ACTIONS | _LATER_SHARED | {"inputs", "notify", "deadlines"},
     one_of=ACTIONS,
 )
 

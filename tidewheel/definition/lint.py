@@ -21,6 +21,7 @@ from tidewheel.definition.lint_expressions import NOT_IN_EXPRESSIONS, lint_expre
 from tidewheel.definition.lint_graph import Graph, lint_graph
 from tidewheel.definition.mistakes import Findings
 from tidewheel.definition.nodes import descend
+from tidewheel.definition.references import ROOTS
 from tidewheel.definition.scalars import moment_ms
 from tidewheel.definition.shapes import Draft
 from tidewheel.definition.templates import has_expression
@@ -39,6 +40,7 @@ def lint(draft: Draft, findings: Findings, pools: Mapping[str, int | None] | Non
         _lint_retry(defaults, findings)
     for task in tasks_of(draft):
         _lint_action(task, findings)
+        _lint_mapping(task, findings)
         _lint_retry(task, findings)
         if pools is not None:
             _lint_pool(task, defaults, pools, findings)
@@ -147,6 +149,23 @@ def _lint_action(task: Draft, findings: Findings) -> None:
         _lint_callable(task["python"], entries["python"], findings)
     if isinstance(http := task.get("http"), Draft):
         _lint_http(http, findings)
+
+
+def _lint_mapping(task: Draft, findings: Findings) -> None:
+    entries, keys = task.node.entries, task.node.keys
+    if "for_each" not in entries:
+        for key in ("as", "max_parallel", "max_items", "fail_fast"):
+            if key in entries:
+                findings.add(keys[key], "conflict", f"{key!r} is about the items of a 'for_each', and there is none")
+        return
+    written = task.get("for_each")
+    if isinstance(written, str) and not has_expression(written):
+        findings.add(entries["for_each"], "bad_expression", "'for_each' is a list, or an expression: '${{ … }}'")
+    if isinstance(written, list) and len(written) > task.get("max_items", 1_000):
+        findings.add(entries["for_each"], "bad_value", f"{len(written)} items are more than max_items")
+    name = task.get("as", "item")
+    if name in ROOTS or name in NOT_IN_EXPRESSIONS:
+        findings.add(entries["as"], "bad_name", f"{name!r} cannot be an item: expressions give the word a meaning")
 
 
 def _lint_callable(name: str, node: Any, findings: Findings) -> None:

@@ -73,8 +73,13 @@ class _Site:
     task: str | None = None
     #: Why secrets are not allowed; empty where they are.
     no_secrets: str = "secrets may stand only where a worker reads them: in env and http headers"
-    #: The task has a ``for_each``, which is refused elsewhere: its item's name is no mistake of its own.
-    names_item: bool = False
+    #: The name of the item, in a task with ``for_each``.
+    item: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What is known here beside the roots."""
+        return (self.item,) if self.item else ()
 
 
 _DEFAULT_ROOTS: Final = frozenset({"run"})
@@ -94,6 +99,8 @@ def lint_expressions(draft: Draft, graph: Graph, findings: Findings) -> None:
             continue
         for site in _task_sites(task):
             checker.template(site)
+        for site in _texts(task, "for_each", _TASK_ROOTS, task.get("id")):
+            checker.items(site, whole=site.text is task["for_each"])
         if "if" in task:
             checker.condition(_Site(task["if"], task.node.entries["if"], _TASK_ROOTS, task.get("id")))
 
@@ -105,7 +112,7 @@ def _task_sites(task: Draft) -> Iterator[_Site]:
         sites += [_texts(http, key, _TASK_ROOTS, name) for key in ("url", "json", "body")]
         sites.append(_texts(http, "headers", _TASK_ROOTS, name, secrets=True))
     for site in chain(*sites):
-        yield replace(site, names_item="for_each" in task.node.entries)
+        yield replace(site, item=task.get("as", "item")) if "for_each" in task.node.entries else site
 
 
 def _texts(
@@ -139,7 +146,7 @@ class _Checker:
         self._inputs: Draft | dict[str, Any] = draft.get("inputs", {})
         self._input_names = list(self._inputs.node.entries) if isinstance(self._inputs, Draft) else []
         self._workflow_env: dict[str, Any] = draft.get("env", {})
-        self._environment: Any = None
+        self._environments: dict[tuple[str, ...], Any] = {}
 
     def template(self, site: _Site) -> None:
         """A text with expressions in it."""
@@ -167,6 +174,19 @@ class _Checker:
                 "not_boolean",
                 f"an 'if' must be true or false, this is of the type {_type_name(kind)}",
             )
+
+    def items(self, site: _Site, *, whole: bool) -> None:
+        """A ``for_each``, the ``whole`` of it or a text in a list."""
+        placeholders = self._placeholders(site)
+        kinds = [self._expression(placeholder, site) for placeholder in placeholders]
+        if not whole:
+            return
+        if whole_expression(site.text) is None:
+            message = "'for_each' is a list, or one expression: '${{ … }}' and nothing around it"
+            self._findings.add(site.node, "bad_expression", message)
+        elif kinds and kinds[0] is not None and not kinds[0].startswith(("LIST", "DYN")):
+            message = f"'for_each' must give a list, this is of the type {_type_name(kinds[0])}"
+            self._note(site, placeholders[0].offset, "not_list", message)
 
     def default(self, name: str, declared: Draft) -> None:
         """The default of an input."""
@@ -202,21 +222,21 @@ class _Checker:
         if len(source) > SOURCE_LENGTH_MAX:
             self._note(site, placeholder.offset, "bad_expression", f"longer than {SOURCE_LENGTH_MAX} characters")
             return None
-        mentioned = references(source)
+        mentioned = references(source, site.names)
         problems = [(one, found) for one in mentioned if (found := self._problem(one, site)) is not None]
         for reference, (code, message) in problems:
             self._note(site, placeholder.offset + reference.offset, code, message)
-        if problems or (not type_wanted and sole_reference(source)):
+        if problems or (not type_wanted and sole_reference(source, site.names)):
             return None
         try:
-            return str(self._typed().compile(source).return_type().name())
+            return str(self._typed(site.names).compile(source).return_type().name())
         except Exception as error:
             return self._complaints(error, placeholder, site)
 
     def _complaints(self, error: Exception, placeholder: Placeholder, site: _Site) -> str | None:
         lines = placeholder.source.splitlines(keepends=True) or [""]
         for line, column, message in compile_mistakes(error):
-            if _COMPARED.search(message) or "*error*" in message or (site.names_item and _UNDECLARED.search(message)):
+            if _COMPARED.search(message) or "*error*" in message:
                 continue
             offset = sum(len(one) for one in lines[: line - 1]) + column - 1
             self._note(site, placeholder.offset + offset, *_reworded(message))
@@ -230,6 +250,8 @@ class _Checker:
                 site.no_secrets or "a secret may stand only alone: ${{ secrets.NAME }}, nothing else within the braces"
             )
             return "secret_not_allowed", why
+        if root in site.names:
+            return None
         if root not in site.roots:
             known = ", ".join(sorted(site.roots))
             return "name_not_available", f"{root!r} is not known here; an expression at this place sees {known}"
@@ -270,11 +292,13 @@ class _Checker:
             return "name_not_available", f"env.{path[0]} holds an expression itself: write that expression here instead"
         return None
 
-    def _typed(self) -> Any:
-        """The environment with all types that are known. Making one takes longer than compiling: one a workflow."""
-        if self._environment is None:
-            self._environment = cel.NewEnv(variables=self._variables())
-        return self._environment
+    def _typed(self, names: tuple[str, ...]) -> Any:
+        """The environment with all types that are known. Making one takes longer than compiling: one is kept."""
+        if names not in self._environments:
+            self._environments[names] = cel.NewEnv(
+                variables={**self._variables(), **dict.fromkeys(names, cel.Type.DYN)}
+            )
+        return self._environments[names]
 
     def _variables(self) -> dict[str, Any]:
         anything = cel.Type.Map(cel.Type.STRING, cel.Type.DYN)

@@ -39,16 +39,17 @@ class _Token(msgspec.Struct, frozen=True):
     offset: int
 
 
-def references(source: str) -> tuple[Reference, ...]:
-    """Every mention of a root, in order."""
+def references(source: str, names: tuple[str, ...] = ()) -> tuple[Reference, ...]:
+    """Every mention of a root, or of one of ``names`` beside them, in order."""
     tokens = list(_tokens(source))
-    return tuple(_follow(tokens, index) for index in range(len(tokens)) if _is_root(tokens, index))
+    roots = ROOTS.union(names)
+    return tuple(_follow(tokens, index) for index in range(len(tokens)) if _is_root(tokens, index, roots))
 
 
-def sole_reference(source: str) -> Reference | None:
+def sole_reference(source: str, names: tuple[str, ...] = ()) -> Reference | None:
     """The reference, if the expression is nothing but a root and fields."""
     tokens = list(_tokens(source))
-    if not tokens or not _is_root(tokens, 0):
+    if not tokens or not _is_root(tokens, 0, ROOTS.union(names)):
         return None
     reference = _follow(tokens, 0)
     return reference if len(tokens) == 1 + 2 * len(reference.path) else None
@@ -60,8 +61,8 @@ def _tokens(source: str) -> Iterator[_Token]:
             yield _Token(match.lastgroup, match.group(), match.start())
 
 
-def _is_root(tokens: list[_Token], index: int) -> bool:
-    if tokens[index].kind != "name" or tokens[index].text not in ROOTS:
+def _is_root(tokens: list[_Token], index: int, roots: frozenset[str]) -> bool:
+    if tokens[index].kind != "name" or tokens[index].text not in roots:
         return False
     if _sign(tokens, index + 1) == "(":  # a function's name
         return False

@@ -17,6 +17,7 @@ from tidewheel.core.decide.dag import (
 )
 from tidewheel.core.decide.decision import Answer, Decision, expects_reply
 from tidewheel.core.decide.lease import decide_expire_lease, decide_grant_slot, decide_refuse_slot, resend_leases
+from tidewheel.core.decide.mapping import decide_begin_instances
 from tidewheel.core.decide.pool import (
     decide_allocate_slots,
     decide_configure_pool,
@@ -60,6 +61,7 @@ DECISIONS: Mapping[type[c.Command], Callable[[Any, Any], None]] = {
     c.FireSchedule: decide_fire_schedule,
     c.ExpireLease: decide_expire_lease,
     c.RetryTask: decide_retry_task,
+    c.BeginInstances: decide_begin_instances,
     c.ConfigurePool: decide_configure_pool,
     c.JoinPool: decide_join_pool,
     c.RenewWorker: decide_renew_worker,

@@ -11,8 +11,9 @@ from operator import attrgetter
 
 from tidewheel.core import events as e
 from tidewheel.core.attempt import AttemptFields
-from tidewheel.core.commands import EnqueueTask, ReleaseSlot
 from tidewheel.core.decide.decision import Decision
+from tidewheel.core.decide.mapping import end_of_instances, expand
+from tidewheel.core.decide.queue import queue_task
 from tidewheel.core.expressions import ExpressionError
 from tidewheel.core.graph import judge
 from tidewheel.core.scope import scope_of
@@ -51,9 +52,10 @@ def _has_room(state: Dag, run: RunState) -> bool:
 
 def advance(d: Decision[Dag], run_id: str, ended: str) -> None:
     """Task ``ended`` of the run has just ended: go on with the tasks downstream, or end the run."""
-    run = d.state.runs[run_id]
-    _consider(d, run_id, d.state.definitions[run.version].children[ended])
-    start_runs(d)
+    children = d.state.definitions[d.state.runs[run_id].version].children
+    if ended in children or (ended := end_of_instances(d, run_id, ended)):
+        _consider(d, run_id, children[ended])
+        start_runs(d)
 
 
 def _consider(d: Decision[Dag], run_id: str, tasks: Iterable[str]) -> None:
@@ -83,8 +85,10 @@ def _decide_readiness(d: Decision[Dag], run: RunState, task: Task) -> bool:
         end = kind(**_last_attempt(d, run, task), at=d.now, reason=reason)
     elif task.if_ is not None:
         end = _end_by_condition(d, run, task, task.if_)
+    if end is None and task.for_each is not None:
+        return expand(d, run.run_id, task.id)
     if end is None:
-        queue_task(d, run, task)
+        queue_task(d, run.run_id, task.id)
         return False
     d.record(end)
     return True
@@ -120,74 +124,6 @@ def _ends(run: RunState, task: Task) -> str:
     ends.sort(key=lambda end: (end[1] == "success", end[1] not in TASK_ENDED))
     text = ", ".join(f"{name} is {phase}" for name, phase in ends[:3])
     return text if len(ends) <= 3 else f"{text} … ({len(ends)} upstreams)"
-
-
-def queue_task(d: Decision[Dag], run: RunState, task: Task) -> None:
-    """Send the task's next attempt to its pool, or let it wait in the DAG while ``max_tasks`` is reached.
-
-    Where others wait it takes its place among them: what has just become free is not the nearest's, but the next's.
-    """
-    limit = d.state.definitions[run.version].workflow.concurrency.max_tasks
-    if limit is not None and (d.state.ready or d.state.active_tasks >= limit):
-        attempt = run.task(task.id).attempt + 1
-        d.record(e.TaskReady(dag=d.state.dag, run_id=run.run_id, task=task.id, attempt=attempt, at=d.now))
-        queue_held(d)
-    else:
-        _enqueue(d, run, task)
-
-
-def _enqueue(d: Decision[Dag], run: RunState, task: Task) -> None:
-    attempt = run.task(task.id).attempt + 1
-    d.record(
-        e.TaskQueued(
-            dag=d.state.dag,
-            run_id=run.run_id,
-            task=task.id,
-            attempt=attempt,
-            at=d.now,
-            pool=task.pool,
-            pool_slots=task.pool_slots,
-        )
-    )
-    d.ask(
-        EnqueueTask(
-            pool=task.pool,
-            dag=d.state.dag,
-            run_id=run.run_id,
-            task=task.id,
-            attempt=attempt,
-            pool_slots=task.pool_slots,
-            priority=d.state.definitions[run.version].workflow.priority,
-            logical_date=run.created_at if run.logical_date is None else run.logical_date,
-        )
-    )
-
-
-def queue_held(d: Decision[Dag]) -> None:
-    """Queue tasks that waited for ``max_tasks``, in order, while there is room."""
-    while d.state.ready:
-        _, _, run_id, name = d.state.ready.first()
-        run = d.state.runs[run_id]
-        definition = d.state.definitions[run.version]
-        limit = definition.workflow.concurrency.max_tasks
-        if limit is not None and d.state.active_tasks >= limit:
-            return
-        _enqueue(d, run, definition.tasks[name])
-
-
-def release(d: Decision[Dag], run_id: str, task: Task, attempt: int, reason: str, *, silent: bool = False) -> None:
-    """Give the attempt's place in its pool back."""
-    d.ask(
-        ReleaseSlot(
-            pool=task.pool,
-            dag=d.state.dag,
-            run_id=run_id,
-            task=task.id,
-            attempt=attempt,
-            reason=reason,
-            worker_silent=silent,
-        )
-    )
 
 
 def end_if_done(d: Decision[Dag], run_id: str) -> None:

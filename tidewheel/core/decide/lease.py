@@ -11,11 +11,13 @@ from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.attempt import attempt_fields
 from tidewheel.core.decide.decision import Decision
-from tidewheel.core.decide.flow import advance, queue_held, release
+from tidewheel.core.decide.flow import advance
+from tidewheel.core.decide.queue import queue_held, release
 from tidewheel.core.decide.task import next_try
 from tidewheel.core.expressions import ExpressionError
 from tidewheel.core.graph import encode_action
 from tidewheel.core.mail import AssignTask, StopAttempt
+from tidewheel.core.mapping import written_task
 from tidewheel.core.rules import ACTION_BYTES_MAX, Rules
 from tidewheel.core.scope import render_action, scope_of
 from tidewheel.core.state import Dag, RunState, TaskState
@@ -78,11 +80,11 @@ def _fail_unrun(d: Decision[Dag], command: c.GrantSlot | c.RefuseSlot, kind: c.F
             message=message,
         )
     )
-    task = d.state.definitions[d.state.runs[command.run_id].version].tasks[command.task]
+    pool = d.state.definitions[d.state.runs[command.run_id].version].task(command.task).pool
     advance(d, command.run_id, command.task)
     queue_held(d)
     if isinstance(command, c.GrantSlot):
-        release(d, command.run_id, task, command.attempt, kind)
+        release(d, pool, command.run_id, command.task, command.attempt, kind)
 
 
 def decide_expire_lease(d: Decision[Dag], command: c.ExpireLease) -> None:
@@ -93,7 +95,7 @@ def decide_expire_lease(d: Decision[Dag], command: c.ExpireLease) -> None:
     state = run.task(command.task)
     if not state.live or state.attempt != command.attempt or state.expires_at > d.now:
         return
-    task = d.state.definitions[run.version].tasks[command.task]
+    pool = d.state.definitions[run.version].task(command.task).pool
     retry_at = next_try(d, command.run_id, command.task, "lease_expired", None)
     attempt = attempt_fields(command)
     if state.cancel_requested:
@@ -105,7 +107,7 @@ def decide_expire_lease(d: Decision[Dag], command: c.ExpireLease) -> None:
     if retry_at is None:
         advance(d, command.run_id, command.task)
     queue_held(d)
-    release(d, command.run_id, task, command.attempt, "lease_expired", silent=True)
+    release(d, pool, command.run_id, command.task, command.attempt, "lease_expired", silent=True)
     d.post(
         StopAttempt(
             receiver=state.worker,
@@ -133,12 +135,12 @@ def resend_leases(state: Dag, rules: Rules) -> list[AssignTask]:
 
 def _action(state: Dag, run: RunState, name: str, rules: Rules) -> str:
     definition = state.definitions[run.version]
-    fixed = definition.fixed_actions.get(name)
+    fixed = definition.fixed_actions.get(written_task(name))
     if fixed is not None:
         return fixed
     scope = scope_of(state, run, name)
     try:
-        action = encode_action(render_action(definition.tasks[name], definition.workflow.env, scope, rules.evaluator))
+        action = encode_action(render_action(definition.task(name), definition.workflow.env, scope, rules.evaluator))
     except (OverflowError, RecursionError, TypeError, ValueError) as error:
         # Whatever the values are, the attempt must end: else it would keep its slot and its run for ever.
         raise ExpressionError(f"the action can not be written with its values filled in: {error}") from error
@@ -148,7 +150,7 @@ def _action(state: Dag, run: RunState, name: str, rules: Rules) -> str:
 
 
 def _assignment(state: Dag, run: RunState, name: str, action: str, rules: Rules) -> AssignTask:
-    task = state.definitions[run.version].tasks[name]
+    task = state.definitions[run.version].task(name)
     lease: TaskState = run.task(name)
     return AssignTask(
         receiver=lease.worker,

@@ -8,17 +8,16 @@ import msgspec
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
-from tidewheel.core.attempt import AttemptFields
+from tidewheel.core.decide.cancel import cancel_task
 from tidewheel.core.decide.decision import Decision, expects_reply
-from tidewheel.core.decide.flow import end_if_done, queue_held, release, start_runs
+from tidewheel.core.decide.flow import end_if_done, start_runs
+from tidewheel.core.decide.queue import queue_held
 from tidewheel.core.expressions import Scope
 from tidewheel.core.inputs import check_inputs
-from tidewheel.core.mail import StopAttempt
 from tidewheel.core.room import has_room
 from tidewheel.core.rules import INPUTS_BYTES_MAX
 from tidewheel.core.scope import rfc3339, run_names
 from tidewheel.core.state import Dag, RunState
-from tidewheel.core.transitions import TASK_ENDED
 
 #: What of a cancel's reason is repeated for each task, in characters: a run may have ten thousand of them.
 _TASK_REASON_MAX = 200
@@ -158,23 +157,6 @@ def cancel_run(d: Decision[Dag], run_id: str, *, actor: str, reason: str) -> Non
         return
     d.record(e.RunCancelRequested(dag=d.state.dag, run_id=run_id, at=d.now, actor=actor, reason=reason))
     for name in d.state.definitions[run.version].tasks:
-        _cancel_task(d, run_id, name, actor=actor, reason=reason[:_TASK_REASON_MAX])
+        cancel_task(d, run_id, name, actor=actor, reason=reason[:_TASK_REASON_MAX])
     end_if_done(d, run_id)
     queue_held(d)
-
-
-def _cancel_task(d: Decision[Dag], run_id: str, name: str, *, actor: str, reason: str) -> None:
-    run = d.state.runs[run_id]
-    task = run.task(name)
-    if task.phase in TASK_ENDED:
-        return
-    attempt: AttemptFields = {"dag": d.state.dag, "run_id": run_id, "task": name, "attempt": task.attempt}
-    if not task.live:
-        reason = reason or "the run was cancelled"
-        d.record(e.TaskCancelled(**attempt, at=d.now, actor=actor, worker=task.worker, reason=reason))
-        if task.phase == "queued":
-            definition = d.state.definitions[run.version]
-            release(d, run_id, definition.tasks[name], task.attempt, "cancelled")
-        return
-    d.record(e.TaskCancelRequested(**attempt, at=d.now, actor=actor, worker=task.worker, reason=reason))
-    d.post(StopAttempt(receiver=task.worker, partition=task.mail_partition, **attempt, cancel=True, reason=reason))

@@ -9,7 +9,8 @@ from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.attempt import attempt_fields
 from tidewheel.core.decide.decision import Decision
-from tidewheel.core.decide.flow import advance, queue_held, queue_task, release
+from tidewheel.core.decide.flow import advance
+from tidewheel.core.decide.queue import queue_held, queue_task, release
 from tidewheel.core.mail import LeaseRenewed, StopAttempt
 from tidewheel.core.retry import retry_at
 from tidewheel.core.rules import OUTPUT_BYTES_MAX
@@ -156,12 +157,12 @@ def _fail(
 def next_try(d: Decision[Dag], run_id: str, name: str, kind: c.FailureKind, exit_code: int | None) -> int | None:
     """When the attempt that now ends as ``kind`` is followed by another; None in a run that is being cancelled."""
     run = d.state.runs[run_id]
-    if run.cancel_requested:
-        return None
     state = run.task(name)
+    if run.cancel_requested or state.cancel_requested:
+        return None
     lost = kind in ("lease_expired", "worker_lost")
     return retry_at(
-        d.state.definitions[run.version].tasks[name],
+        d.state.definitions[run.version].task(name),
         kind=kind,
         exit_code=exit_code,
         failures=state.failures + (not lost),
@@ -199,7 +200,7 @@ def _finish(d: Decision[Dag], command: c.Report, reason: str) -> None:
     if run.task(command.task).phase != "retrying":
         advance(d, command.run_id, command.task)
     queue_held(d)
-    release(d, command.run_id, definition.tasks[command.task], command.attempt, reason)
+    release(d, definition.task(command.task).pool, command.run_id, command.task, command.attempt, reason)
 
 
 def _holder(d: Decision[Dag], command: c.Report) -> TaskState | None:
@@ -207,7 +208,7 @@ def _holder(d: Decision[Dag], command: c.Report) -> TaskState | None:
     run = d.state.runs.get(command.run_id)
     if run is None:
         reason = f"run {command.run_id} is not live"
-    elif command.task not in d.state.definitions[run.version].tasks:
+    elif command.task not in run.tasks and command.task not in d.state.definitions[run.version].tasks:
         reason = f"run {command.run_id} has no task '{command.task}'"
     else:
         task = run.task(command.task)
@@ -259,4 +260,4 @@ def decide_retry_task(d: Decision[Dag], command: c.RetryTask) -> None:
         return
     state = run.task(command.task)
     if state.phase == "retrying" and state.retry_at is not None and state.retry_at <= d.now:
-        queue_task(d, run, d.state.definitions[run.version].tasks[command.task])
+        queue_task(d, run.run_id, command.task)

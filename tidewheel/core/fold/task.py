@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
+from immutables import Map
 from msgspec.structs import replace
 
 from tidewheel.core import events as e
+from tidewheel.core.mapping import Fan, instance_name, written_task
 from tidewheel.core.state import Dag, ReadyPlace, RunState, TaskState
 from tidewheel.core.transitions import ACTIVE, TASK_ENDED, next_task_phase
 
@@ -24,6 +27,21 @@ def fold_task_ready(state: Dag, event: e.TaskReady) -> Dag:
     return _with_task(waiting, run, event, task, held)
 
 
+def fold_task_expanded(state: Dag, event: e.TaskExpanded) -> Dag:
+    """Its instances are known; it waits for them."""
+    run = state.runs[event.run_id]
+    task = run.task(event.task)
+    items = [msgspec.json.encode(item).decode() for item in msgspec.json.decode(event.values)]
+    fan = task.fan or Fan(event.items)
+    with run.tasks.mutate() as changes:
+        for index, item in enumerate(items, event.first):
+            changes[instance_name(event.task, index)] = TaskState(item=item)
+        tasks = changes.finish()
+    grown = replace(run, tasks=tasks, open_tasks=run.open_tasks + len(items))
+    deferred = replace(task, phase=next_task_phase(task.phase, event), fan=fan, started_at=task.started_at or event.at)
+    return _with_task(state, grown, event, task, deferred)
+
+
 def fold_task_queued(state: Dag, event: e.TaskQueued) -> Dag:
     """A new attempt begins its life."""
     run = state.runs[event.run_id]
@@ -35,6 +53,7 @@ def fold_task_queued(state: Dag, event: e.TaskQueued) -> Dag:
         failures=task.failures,
         losses=task.losses,
         upstreams=task.upstreams,
+        item=task.item,
     )
     return _with_task(_left_ready(state, run, event.task, task), run, event, task, queued)
 
@@ -135,9 +154,11 @@ def _with_task(state: Dag, run: RunState, event: e.TaskEvent, before: TaskState,
     """Put the task's new state in place, and with its end the counts that others look at."""
     tasks = run.tasks.set(event.task, after)
     open_tasks = run.open_tasks
+    if after.item is not None:
+        tasks = _with_instance(run, tasks, event.task, before, after)
     if after.phase in TASK_ENDED:
         open_tasks -= 1
-        children = state.definitions[run.version].children[event.task]
+        children = state.definitions[run.version].children.get(event.task)
         if children:
             with tasks.mutate() as changes:
                 for child in children:
@@ -150,3 +171,18 @@ def _with_task(state: Dag, run: RunState, event: e.TaskEvent, before: TaskState,
         runs=state.runs.set(run.run_id, replace(run, tasks=tasks, open_tasks=open_tasks)),
         active_tasks=state.active_tasks + (after.phase in ACTIVE) - (before.phase in ACTIVE),
     )
+
+
+def _with_instance(
+    run: RunState, tasks: Map[str, TaskState], name: str, before: TaskState, after: TaskState
+) -> Map[str, TaskState]:
+    """Count an instance that begins or ends at its mapped task."""
+    begins = before.untouched and not after.untouched
+    if not begins and after.phase not in TASK_ENDED:
+        return tasks
+    mapped = written_task(name)
+    task = run.tasks[mapped]
+    fan = task.fan
+    assert fan is not None, f"{name} is an instance, but {mapped} was never expanded"
+    ended = fan.ended.plus(after.phase) if after.phase in TASK_ENDED else fan.ended
+    return tasks.set(mapped, replace(task, fan=replace(fan, begun=fan.begun + begins, ended=ended)))

@@ -10,6 +10,7 @@ import msgspec
 from tidewheel.core import events as e
 from tidewheel.core.attempt import AttemptKey
 from tidewheel.core.calendar import count_slots, fires_at, latest_slot, next_slot, previous_slot, same_slots
+from tidewheel.core.mapping import written_task
 from tidewheel.core.workflow import Schedule, Workflow
 from tidewheel.runtime.witness.findings import Findings
 from tidewheel.runtime.witness.run import ACTIVE, LIVE, Definition, RunWitness
@@ -262,7 +263,7 @@ class DagWitness:
         for run_id, run in self.runs.items():
             for name, task in run.tasks.items():
                 if task.phase in ACTIVE:
-                    yield (self._name, run_id, name, task.attempt), run.definition.tasks[name].pool, run
+                    yield (self._name, run_id, name, task.attempt), run.definition.tasks[written_task(name)].pool, run
 
     def is_live(self, run_id: str, task: str, attempt: int) -> bool:
         """Whether this attempt holds a lease."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeAlias
 
+import msgspec
+
 from tidewheel.core import events as e
+from tidewheel.core.mapping import index_of, instance_name, written_task
 from tidewheel.core.workflow import Task, Workflow
 from tidewheel.runtime.witness.findings import Findings
 from tidewheel.runtime.witness.rules import ENDS, Ends, ends_of, holds, may_hold
@@ -38,11 +41,14 @@ class Definition:
 
 
 class TaskRecord:
-    """Where one task stands."""
+    """Where one task stands, or one instance of a mapped task."""
 
-    __slots__ = ("attempt", "cancel_requested", "expires_at", "phase", "worker")
+    __slots__ = ("attempt", "begun", "cancel_requested", "ended", "expires_at", "failed", "items", "phase", "worker")
 
     def __init__(self) -> None:
+        #: Of a mapped task: its items, and the instances that have begun, ended, failed.
+        self.items: int | None = None
+        self.begun = self.ended = self.failed = 0
         self.phase = "scheduled"
         self.attempt = 0
         self.worker = ""
@@ -89,11 +95,11 @@ class RunWitness:
     def apply(self, event: e.TaskEvent) -> None:
         """Judge the next event of a task, and go on from it."""
         self.last = self._findings.at
-        if event.task not in self.definition.tasks:
-            self._findings.add(3, f"{_named(event)}: version {self.definition.version} has no such task")
-            return
         task = self.tasks.get(event.task)
         if task is None:
+            if event.task not in self.definition.tasks:
+                self._findings.add(3, f"{_named(event)}: version {self.definition.version} has no such task")
+                return
             task = self.tasks[event.task] = TaskRecord()
         _APPLY[type(event)](self, task, event)
 
@@ -134,6 +140,9 @@ class RunWitness:
                 yield name, f"is scheduled, though its rule {definition.trigger_rule} holds"
             elif not may_hold(definition.trigger_rule, ends):
                 yield name, f"is scheduled, though its rule {definition.trigger_rule} can not hold any more"
+        for name, task in self.tasks.items():
+            if task.phase == "deferred" and task.ended == task.items:
+                yield name, "is deferred, though every instance of it has ended"
 
     def _phase(self, name: str) -> str:
         task = self.tasks.get(name)
@@ -149,8 +158,25 @@ class RunWitness:
             task.phase = "ready"
             task.cancel_requested = False
 
+    def _expanded(self, task: TaskRecord, event: e.TaskExpanded) -> None:
+        name = f"{type(event).__name__} of {_named(event)}"
+        if self.definition.tasks[event.task].for_each is None:
+            self._findings.add(3, f"{name}: the task has no for_each")
+        values = msgspec.json.decode(event.values)
+        if task.items is None:
+            if self._is_now(task, event, frozenset({"scheduled"})):
+                self._check_rule(event)
+            task.items = event.items
+        named = [instance_name(event.task, index) for index in range(event.first, event.first + len(values))]
+        before = event.first and instance_name(event.task, event.first - 1) not in self.tasks
+        if before or event.items != task.items or any(instance in self.tasks for instance in named):
+            self._findings.add(2, f"{name} names {len(values)} of {event.items} items from {event.first} on")
+        task.phase = "deferred"
+        self.tasks.update((instance, TaskRecord()) for instance in named)
+        self.open += len(values)
+
     def _queued(self, task: TaskRecord, event: e.TaskQueued) -> None:
-        definition = self.definition.tasks[event.task]
+        definition = self.definition.tasks[written_task(event.task)]
         if (event.pool, event.pool_slots) != (definition.pool, definition.pool_slots):
             wanted = f"{definition.pool_slots} of '{definition.pool}'"
             self._findings.add(5, f"{_named(event)} asks {event.pool_slots} slots of '{event.pool}', not {wanted}")
@@ -179,8 +205,23 @@ class RunWitness:
             self._findings.add(3, f"{name} begins before its run has started")
         if self.cancel_requested:
             self._findings.add(1, f"{name} begins in a cancelled run")
-        self._check_rule(event)
+        if event.task in self.definition.tasks:
+            self._check_rule(event)
+        elif task.phase == "scheduled" and not task.attempt:
+            self._check_instance(event)
         return True
+
+    def _check_instance(self, event: e.TaskEvent) -> None:
+        """An instance begins: in the order of the items, within ``max_parallel``."""
+        written = written_task(event.task)
+        mapped, limit = self.tasks[written], self.definition.tasks[written].max_parallel
+        if index_of(event.task) != mapped.begun:
+            self._findings.add(3, f"{_named(event)} begins, but instance {mapped.begun} is next")
+        if mapped.phase != "deferred":
+            self._findings.add(3, f"{_named(event)} begins while {written} is {mapped.phase}")
+        if limit is not None and mapped.begun - mapped.ended >= limit:
+            self._findings.add(5, f"{_named(event)} begins beyond max_parallel {limit}")
+        mapped.begun += 1
 
     def _check_rule(self, event: e.TaskEvent) -> None:
         task = self.definition.tasks[event.task]
@@ -203,7 +244,7 @@ class RunWitness:
             self._findings.add(3, f"{name}: no upstream failed")
         if not event.reason:
             self._findings.add(9, f"{name} gives no reason")
-        self._ended(task, "skipped" if isinstance(event, e.TaskSkipped) else "upstream_failed")
+        self._ended(task, "skipped" if isinstance(event, e.TaskSkipped) else "upstream_failed", event)
 
     # --- an attempt's life ---------------------------------------------------------------------------------------
 
@@ -227,11 +268,28 @@ class RunWitness:
             task.expires_at = event.expires_at
 
     def _succeeded(self, task: TaskRecord, event: e.TaskSucceeded) -> None:
-        if self._is_now(task, event, LIVE):
+        if task.items is not None:
+            if self._is_over(task, event) and task.failed:
+                self._findings.add(3, f"{_named(event)} succeeds, though {task.failed} instances did not")
+            self._ended(task, "success", event)
+        elif self._is_now(task, event, LIVE):
             self._check_worker(task, event)
-            self._ended(task, "success")
+            self._ended(task, "success", event)
+
+    def _is_over(self, task: TaskRecord, event: e.TaskEvent) -> bool:
+        """Whether a mapped task may end: every instance of it has."""
+        if not self._is_now(task, event, frozenset({"deferred"})):
+            return False
+        if task.ended != task.items:
+            self._findings.add(3, f"{_named(event)} ends, but {task.ended} of {task.items} instances have")
+        return True
 
     def _failed(self, task: TaskRecord, event: e.TaskFailed) -> None:
+        if task.items is not None:
+            if self._is_over(task, event) and not task.failed:
+                self._findings.add(3, f"{_named(event)} fails, though no instance did")
+            self._ended(task, "failed", event)
+            return
         unrun = not event.worker
         if not self._is_now(task, event, frozenset({"scheduled", "queued"}) if unrun else LIVE):
             return
@@ -254,7 +312,7 @@ class RunWitness:
 
     def _lost_or_failed(self, task: TaskRecord, event: e.TaskEvent, retry_at: int | None) -> None:
         if retry_at is None:
-            self._ended(task, "failed")
+            self._ended(task, "failed", event)
             return
         if self.cancel_requested:
             self._findings.add(1, f"{_named(event)} is to be tried again in a cancelled run")
@@ -267,17 +325,26 @@ class RunWitness:
             task.cancel_requested = True
 
     def _cancelled(self, task: TaskRecord, event: e.TaskCancelled) -> None:
-        if not self._is_now(task, event, _UNSTARTED | ACTIVE):
+        if not self._is_now(task, event, _UNSTARTED | ACTIVE | {"deferred"}):
             return
+        if task.phase == "deferred":
+            self._is_over(task, event)
         if task.phase in LIVE:
             self._check_worker(task, event)
             if not task.cancel_requested:
                 self._findings.add(9, f"{_named(event)} is cancelled, but its worker was never told")
-        if not self.cancel_requested:
+        if not self.cancel_requested and not self._fails_fast(event.task):
             self._findings.add(9, f"{_named(event)} is cancelled in a run that nobody cancelled")
+        if event.task not in self.definition.tasks and task.phase == "scheduled" and not task.attempt:
+            self.tasks[written_task(event.task)].begun += 1
         if not event.reason:
             self._findings.add(9, f"TaskCancelled of {_named(event)} gives no reason")
-        self._ended(task, "cancelled")
+        self._ended(task, "cancelled", event)
+
+    def _fails_fast(self, name: str) -> bool:
+        """Whether it is an instance that another one's failure may end."""
+        written = written_task(name)
+        return written != name and self.definition.tasks[written].fail_fast and self.tasks[written].failed > 0
 
     def _refused(self, task: TaskRecord, event: e.ReportRefused) -> None:
         if not event.reason:
@@ -301,14 +368,19 @@ class RunWitness:
             name = f"{type(event).__name__} of {_named(event)}"
             self._findings.add(9, f"{name} names worker '{event.worker}'; the lease is '{task.worker}'s")
 
-    def _ended(self, task: TaskRecord, phase: str) -> None:
+    def _ended(self, task: TaskRecord, phase: str, event: e.TaskEvent) -> None:
         self._limits.active -= task.phase in ACTIVE
         task.phase = phase
         self.open -= 1
+        if event.task not in self.definition.tasks:
+            mapped = self.tasks[written_task(event.task)]
+            mapped.ended += 1
+            mapped.failed += phase != "success"
 
 
 _APPLY: dict[type[e.Event], Callable[[RunWitness, TaskRecord, Any], None]] = {
     e.TaskReady: RunWitness._ready,
+    e.TaskExpanded: RunWitness._expanded,
     e.TaskQueued: RunWitness._queued,
     e.TaskLeased: RunWitness._leased,
     e.TaskStarted: RunWitness._started,
