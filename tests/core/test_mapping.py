@@ -2,52 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import msgspec
 import pytest
-from scenes import NOW, definition, task, workflow
+from mapped import WHERE, begun, fail, kinds, lease, succeed
+from scenes import NOW, task
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.deadlines import timers_of
 from tidewheel.core.decide.mapping import STEP
 from tidewheel.core.mapping import Fan, index_of, instance_name, written_task
-from tidewheel.core.rules import ITEM_BYTES_MAX, ITEMS_BYTES_MAX, Rules
-from tidewheel.core.state import Dag
-from tidewheel.core.workflow import Concurrency, Task
-from tidewheel.definition.expressions import CelEvaluator
-from tidewheel.testing.playbook import Outcome, given
-
-CEL = Rules(evaluator=CelEvaluator())
-WHERE: dict[str, Any] = {"dag": "d", "run_id": "r"}
-
-
-def begun(*tasks: Task, **more: Any) -> Outcome:
-    """The DAG is deployed, and its run ``r`` has started."""
-    deploy = c.DeployDag(dag="d", version="v1", definition=definition(workflow(*tasks, **more)))
-    return given(Dag(dag="d"), rules=CEL).when(deploy, at=NOW).when(c.StartRun(dag="d", run_id="r"), at=NOW)
-
-
-def lease(outcome: Outcome, name: str, attempt: int = 1) -> Outcome:
-    grant = c.GrantSlot(**WHERE, task=name, attempt=attempt, pool="default", worker="w", mail_partition=0)
-    return outcome.when(grant, at=NOW)
-
-
-def succeed(outcome: Outcome, name: str, output: Any = None, attempt: int = 1) -> Outcome:
-    text = None if output is None else json.dumps(output)
-    report = {**WHERE, "task": name, "attempt": attempt, "worker": "w", "started_at": NOW, "ended_at": NOW}
-    return lease(outcome, name, attempt).when(c.ReportSuccess(**report, output=text), at=NOW)
-
-
-def fail(outcome: Outcome, name: str) -> Outcome:
-    report = {**WHERE, "task": name, "attempt": 1, "worker": "w", "started_at": NOW, "ended_at": NOW}
-    return lease(outcome, name).when(c.ReportFailure(**report, kind="exception", message="no"), at=NOW)
-
-
-def kinds(outcome: Outcome) -> list[tuple[str, str]]:
-    return [(type(event).__name__, getattr(event, "task", "")) for event in outcome.decision.events]
+from tidewheel.core.rules import ITEM_BYTES_MAX, ITEMS_BYTES_MAX
 
 
 def test_names_say_whose_instance_it_is() -> None:
@@ -173,28 +140,8 @@ def test_a_failure_that_beats_the_cancel_of_fail_fast_is_not_tried_again() -> No
     assert kinds(outcome) == [("TaskFailed", "m[0]"), ("TaskFailed", "m"), ("RunFailed", "")]
 
 
-def test_a_cancelled_run_ends_its_mapped_task_with_the_last_live_instance() -> None:
-    outcome = lease(begun(task("m", for_each=list("abc"), max_parallel=2)), "m[0]")
-    outcome = outcome.when(c.CancelRun(dag="d", run_id="r", reason="wrong"), at=NOW)
-    assert kinds(outcome) == [
-        ("RunCancelRequested", ""),
-        ("TaskCancelRequested", "m[0]"),
-        ("TaskCancelled", "m[1]"),
-        ("TaskCancelled", "m[2]"),
-    ]
-    gone = {**WHERE, "task": "m[0]", "attempt": 1, "worker": "w", "started_at": NOW, "ended_at": NOW}
-    outcome = outcome.when(c.ReportCancelled(**gone), at=NOW)
-    assert kinds(outcome) == [("TaskCancelled", "m[0]"), ("TaskCancelled", "m"), ("RunCancelled", "")]
-
-
 @pytest.mark.parametrize("name", ["m[7]", "m[-1]", "m[x]", "m", "[0]", "n[0]"])
 def test_a_report_of_an_instance_that_never_was_is_refused(name: str) -> None:
     outcome = begun(task("m", for_each=list("ab")))
     report = {**WHERE, "task": name, "attempt": 1, "worker": "w", "started_at": NOW, "ended_at": NOW}
     outcome.when(c.ReportSuccess(**report), at=NOW).then(e.ReportRefused)
-
-
-def test_max_tasks_holds_instances_back_like_any_task() -> None:
-    outcome = begun(task("m", for_each=list("abc")), concurrency=Concurrency(max_tasks=1))
-    assert [kind for kind, _ in kinds(outcome)][-3:] == ["TaskQueued", "TaskReady", "TaskReady"]
-    assert kinds(succeed(outcome, "m[0]")) == [("TaskSucceeded", "m[0]"), ("TaskQueued", "m[1]")]

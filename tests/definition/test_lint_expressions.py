@@ -174,8 +174,7 @@ def test_secrets_stand_nowhere_else(message: Message, keys: str) -> None:
     message(f"id: a\ntasks: [{{id: t, {keys}}}]\n", "secret_not_allowed")
 
 
-def test_the_item_of_a_for_each_is_no_mistake_of_its_own(expect: Expect) -> None:
-    expect(
-        "id: a\ntasks:\n  - {id: t, run: x, §for_each: [1], §as: file, env: {A: '${{ file.path }}'}}\n",
-        *("not_supported_yet", "not_supported_yet"),
-    )
+def test_the_item_of_a_for_each_is_known_in_its_task_and_nowhere_else(expect: Expect) -> None:
+    mapped = "  - {id: t, run: x, for_each: [1], as: file, env: {A: '${{ file.path }}', B: '${{ size(file) + 1 }}'}}\n"
+    expect(f"id: a\ntasks:\n{mapped}")
+    expect(f"id: a\ntasks:\n{mapped}  - {{id: u, run: x, env: {{A: '${{{{ size(§file) }}}}'}}}}\n", "unknown_name")

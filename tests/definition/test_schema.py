@@ -46,7 +46,7 @@ def test_every_property_has_a_description() -> None:
 
 def test_keys_to_come_are_not_in_it() -> None:
     text = workflow_schema_text()
-    for key in ("for_each", "switch", "triggers", "max_pool_share", "total_timeout", "container"):
+    for key in ("switch", "triggers", "max_pool_share", "total_timeout", "container"):
         assert f'"{key}"' not in text
 
 
@@ -77,7 +77,7 @@ def test_what_loads_is_valid(text: str) -> None:
         "id: a\ntasks: [{id: t, run: x, trigger_rule: never}]\n",
         "id: a\nschedule: {every: 5m, cron: x}\ntasks: [{id: t, run: x}]\n",
         "id: a\ninputs: {a-b: {type: string}}\ntasks: [{id: t, run: x}]\n",
-        "id: a\ntasks: [{id: t, run: x, for_each: [1]}]\n",
+        "id: a\ntasks: [{id: t, run: x, for_each: 1, switch: []}]\n",
     ],
 )
 def test_what_it_refuses_the_loader_refuses_too(text: str) -> None:

@@ -135,10 +135,7 @@ def test_a_misspelt_key_is_refused_with_the_nearest(message: Message, marked: st
         ),
         *(
             task(f"run: x, §{key}: x")
-            for key in (
-                *("for_each", "as", "max_parallel", "max_items", "fail_fast", "total_timeout", "queue_timeout"),
-                *("heartbeat_timeout", "inputs", "notify", "deadlines"),
-            )
+            for key in (*("total_timeout", "queue_timeout", "heartbeat_timeout", "inputs", "notify", "deadlines"),)
         ),
         f"id: a\ndefaults: {{§total_timeout: 1h}}\n{TASKS}",
     ],

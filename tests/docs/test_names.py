@@ -91,7 +91,7 @@ def keys(shape: Shape) -> set[str]:
 
 def test_every_key_and_word_of_workflow_files_is_explained() -> None:
     known = keys(WORKFLOW)
-    assert {"cron", "exit_codes", "headers", "enum", "for_each"} <= known
+    assert {"cron", "exit_codes", "headers", "enum", "switch"} <= known
     scheduling = keys(WORKFLOW.keys["schedule"].shape)
     assert not missing("docs/workflow.md", known - scheduling)
     assert not missing("docs/schedules.md", scheduling)
