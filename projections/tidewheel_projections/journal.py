@@ -110,6 +110,10 @@ class Journals:
         wanted = track.shard_seq + 1
         if recorded.shard_seq != wanted:
             what = "events are missing before it" if recorded.shard_seq > wanted else "it repeats an event"
+            if track.shard_seq == 0 and recorded.shard_seq > wanted:
+                what = (
+                    "the journal was trimmed, and only a copy of this database has what was before (docs/upgrading.md)"
+                )
             self.stop(
                 track.place,
                 f"{_where(record)} carries shard_seq {recorded.shard_seq}, and {wanted} was next: {what}; "

@@ -155,6 +155,9 @@ class TestSharing:
         log = _made(tmp_path / "log.db")
         send(log, *(command(str(n)) for n in range(10)))
         send(log, *(Append(SNAPSHOTS, b"k%d" % (n % 3), b"%d" % n, partition=0) for n in range(9)))
+        # Deleted, and the deletion with it.
+        send(log, Append(SNAPSHOTS, b"gone", b"x", partition=0), Append(SNAPSHOTS, b"gone", None, partition=0))
+        send(log, Append(SNAPSHOTS, b"k2", b"8", partition=0))
         owner = log.owner("a")
         _, batch = poll_records(owner, 10)
         owner.commit(batch, [event(str(n)) for n in range(5)])

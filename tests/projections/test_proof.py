@@ -125,7 +125,7 @@ def test_a_journal_without_its_beginning_is_not_followed(log: MemoryLog, dsn: st
     writer.write(deployed("a"), paused("a"))
     log.trim(EVENTS, partition_of(b"a", 4), 1)
     project_all(log, dsn)
-    assert "carries shard_seq 2, and 1 was next" in str(reports(dsn))
+    assert "carries shard_seq 2, and 1 was next: the journal was trimmed" in str(reports(dsn))
 
 
 def test_bad_log_chunks_and_dead_letters_are_passed_over(log: MemoryLog, dsn: str) -> None:

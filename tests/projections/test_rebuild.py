@@ -10,6 +10,7 @@ from tests.projections.journals import START, JournalWriter, deployed, mixed_day
 from tidewheel.core import events as e
 from tidewheel.log.interface import EVENTS
 from tidewheel.log.memory import MemoryLog
+from tidewheel.runtime.reshard import reshard
 from tidewheel_projections import projector as module
 from tidewheel_projections.reads import list_runs
 from tidewheel_projections.rebuild import ReplayFailed, rebuild, verify
@@ -33,6 +34,32 @@ def test_rebuilt_tables_are_those_in_use(log: MemoryLog, dsn: str) -> None:
     execute(dsn, "DROP SCHEMA tidewheel CASCADE")
     rebuild(dsn, log)
     assert tables(dsn) == before
+
+
+def test_a_log_that_was_moved_gives_the_same_dags_runs_and_tasks(log: MemoryLog, dsn: str) -> None:
+    mixed_day(JournalWriter(log))
+    project_all(log, dsn, batch=50)
+    places = "dag, run_id, task, attempt"
+    asked = {
+        "runs": "SELECT dag, run_id, state FROM runs ORDER BY 1, 2",
+        "attempts": f"SELECT {places}, state FROM attempts ORDER BY 1, 2, 3, 4",
+        "logs": f"SELECT {places}, chunk, text FROM task_logs ORDER BY 1, 2, 3, 4, 5",
+        "letters": "SELECT count(*) FROM dead_letters",
+    }
+
+    def rows() -> dict[str, list[tuple[object, ...]]]:
+        with psycopg.connect(dsn, options="-c search_path=tidewheel") as connection:
+            return {name: connection.execute(query.encode()).fetchall() for name, query in asked.items()}
+
+    before = rows()
+    assert all(before.values())
+    moved = MemoryLog(partitions=3)
+    reshard(log, moved)
+    project_all(moved, dsn)
+    assert scalar(dsn, "SELECT count(*) > 0 FROM projection_positions WHERE stopped <> ''") is True
+    rebuild(dsn, moved)
+    assert rows() == before
+    assert verify(dsn, moved) == []
 
 
 def test_a_running_projector_goes_on_with_the_rebuilt_tables(log: MemoryLog, dsn: str) -> None:
