@@ -238,6 +238,13 @@ def _wait_until(condition: Callable[[], bool], timeout_s: float) -> None:
         time.sleep(0.25)
 
 
+def report(figures: dict[str, Figures]) -> None:
+    """Print and write what there is so far."""
+    console.print(figures)
+    REPORT.parent.mkdir(exist_ok=True)
+    REPORT.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     """Measure both, print and write the figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.backlog", description=__doc__)
@@ -265,9 +272,7 @@ def main() -> None:
             else:
                 figures[what] = flood_of_events(log, postgres.dsn, environment, directory, arguments.records)
                 figures["reading"] = reading(environment, directory)
-    console.print(figures)
-    REPORT.parent.mkdir(exist_ok=True)
-    REPORT.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+            report(figures)
     console.print(f"written: {REPORT}")
 
 
