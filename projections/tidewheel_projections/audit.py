@@ -59,7 +59,7 @@ def audit_row(topic: str, partition: int, offset: int, recorded: e.Recorded) -> 
         run_id = event.run_id if isinstance(event, e.RunEvent) else ""
         task, attempt = (event.task, event.attempt) if isinstance(event, e.TaskEvent) else ("", 0)
     elif isinstance(event, e.JournalRepaired):
-        key, run_id, task, attempt = "", "", "", 0
+        key, run_id, task, attempt = f"{topic}/{partition}", "", "", 0
     else:
         key = event.pool
         run_id, task, attempt = "", "", 0

@@ -15,6 +15,7 @@ import structlog
 
 from tidewheel.core.events import Recorded
 from tidewheel.log.interface import DEAD_LETTERS, EVENTS, JOURNALS, LOGS, POOL_EVENTS, Record
+from tidewheel.runtime.repairs import Repair
 from tidewheel.wire.codec import CHAIN_SIZE, GENESIS, DecodeError, chain_matches, decode, decode_event
 from tidewheel.wire.messages import DeadLetter, LogChunk
 
@@ -64,6 +65,8 @@ class Journals:
 
     def __init__(self, tracks: Iterable[Track]) -> None:
         self.tracks: Mapping[Place, Track] = {track.place: track for track in tracks}
+        #: Repairs that are known; what they declared void is passed over.
+        self.repairs: dict[Place, tuple[Repair, ...]] = {}
         #: Tracks to be written.
         self.moved: set[Place] = set()
 
@@ -86,7 +89,23 @@ class Journals:
         self.moved.add(place)
         _log.error("partition_stopped", topic=place[0], partition=place[1], report=report)
 
+    def take_up(self, place: Place, repairs: tuple[Repair, ...]) -> None:
+        """Follow a stopped partition again, past what these repairs declared void."""
+        track = self.tracks[place]
+        self.repairs[place] = repairs
+        self.moved.add(place)
+        if any(repair.event.void_from <= track.last_offset < repair.offset for repair in repairs):
+            track.stopped = (
+                f"{place[0]}/{place[1]} was repaired, and events were projected that are void now: "
+                "run `tidewheel projection rebuild`"
+            )
+            return
+        track.stopped = ""
+        _log.info("partition_taken_up", topic=place[0], partition=place[1], repairs=len(repairs))
+
     def _accept_event(self, track: Track, record: Record, placed: list[Placed]) -> None:
+        if any(repair.voids(record.offset) for repair in self.repairs.get(track.place, ())):
+            return
         value = record.value
         if record.offset <= track.last_offset:
             if record.offset == track.last_offset and (value is None or value[-CHAIN_SIZE:] != track.chain):

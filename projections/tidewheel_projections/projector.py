@@ -98,6 +98,8 @@ class Projector:
                 # A stopped partition is left out of the next reader.
                 starts = session.starts()
                 if not starts:
+                    if session.take_up_repaired():
+                        continue
                     session.beat(self._instance, self._started_at, {}, {})
                     stop.wait(BEAT_S)
                     continue
@@ -119,6 +121,8 @@ class Projector:
                 next_beat = time.monotonic() + BEAT_S
                 self.behind = sum(max(0, track.end_offset - track.next_offset) for track in tracks.values())
                 self.stopped = sum(bool(track.stopped) for track in tracks.values())
+                if session.take_up_repaired():
+                    return
             tracks = session.journals.tracks
             if any(tracks[place].stopped for place in followed):
                 return

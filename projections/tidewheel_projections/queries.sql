@@ -182,6 +182,15 @@ LIMIT %(limit)s::bigint
 -- name: get_dead_letter_value
 SELECT value FROM tidewheel.dead_letters WHERE partition = %(partition)s::integer AND log_offset = %(offset)s::bigint
 
+-- name: list_stopped_shards
+SELECT shard, tidewheel.iso(at) AS since, topic, log_offset AS offset, reason
+FROM (SELECT DISTINCT ON (partition) partition AS shard, at, source_topic AS topic, source_offset AS log_offset, code,
+             reason
+      FROM tidewheel.dead_letters WHERE code IN ('shard_stopped', 'shard_resumed')
+      ORDER BY partition, dead_letters.log_offset DESC) newest
+WHERE code = 'shard_stopped'
+ORDER BY shard
+
 -- name: list_positions
 SELECT topic, partition, next_offset, end_offset, greatest(end_offset - next_offset, 0) AS behind, shard_seq,
        tidewheel.iso(last_at) AS last_at, stopped

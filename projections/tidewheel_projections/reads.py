@@ -33,6 +33,7 @@ from tidewheel_projections.views import (
     ProjectorRow,
     RunDetail,
     RunRow,
+    StoppedShardRow,
     TaskDetail,
     TaskRow,
     VersionDetail,
@@ -287,6 +288,11 @@ def get_dead_letter_value(connection: Connection, partition: int, offset: int) -
         named_queries()["get_dead_letter_value"], {"partition": partition, "offset": offset}
     ).fetchone()
     return None if found is None or found[0] is None else bytes(found[0])
+
+
+def list_stopped_shards(connection: Connection) -> list[StoppedShardRow]:
+    """The shards that stand still because their journal does not prove itself."""
+    return _rows(connection, StoppedShardRow, "list_stopped_shards", {})
 
 
 def list_positions(connection: Connection) -> list[PositionRow]:

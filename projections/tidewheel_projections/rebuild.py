@@ -16,6 +16,7 @@ import psycopg
 from psycopg import sql
 
 from tidewheel.log.interface import Log, Record
+from tidewheel.runtime.repairs import Repair
 from tidewheel_projections.journal import Place, Track
 from tidewheel_projections.projector import BATCH_MAX, connect
 from tidewheel_projections.schema import LIVE, Connection, drop_schema, migrate, use_schema
@@ -57,8 +58,7 @@ def rebuild(dsn: str, log: Log, progress: Progress | None = None) -> int:
     """
     with connect(dsn) as connection:
         _become_only_replay(connection)
-        _fresh_schema(connection, _REBUILT)
-        applied = _replay(connection, log, None, progress)
+        applied = _replay(connection, _REBUILT, log, None, progress)
         _put_in_place(connection)
     return applied
 
@@ -70,12 +70,11 @@ def verify(dsn: str, log: Log, progress: Progress | None = None) -> list[Differe
     """
     with connect(dsn) as connection, connect(dsn) as live:
         _become_only_replay(connection)
-        _fresh_schema(connection, _VERIFIED)
         try:
             # One moment of the tables in use, whatever a running projector does meanwhile.
             live.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             tracks = Store.tracks_of(live, log.partitions)
-            _replay(connection, log, {track.place: track.last_offset for track in tracks}, progress)
+            _replay(connection, _VERIFIED, log, {track.place: track.last_offset for track in tracks}, progress)
             use_schema(connection, _VERIFIED)
             return list(_differences(live, connection, tracks, log.partitions))
         finally:
@@ -94,9 +93,28 @@ def _fresh_schema(connection: Connection, schema: str) -> None:
     use_schema(connection, schema)
 
 
-def _replay(connection: Connection, log: Log, until: Mapping[Place, int] | None, progress: Progress | None) -> int:
-    """Fold the log into the connection's schema: up to these offsets, or to where it ends now."""
-    session = Session(connection, log)
+def _replay(
+    connection: Connection, schema: str, log: Log, until: Mapping[Place, int] | None, progress: Progress | None
+) -> int:
+    """Fold the log into a fresh schema: up to these offsets, or to where it ends now.
+
+    A repair may lie behind what it declares void: then all begins again, knowing it.
+    """
+    repairs: dict[Place, tuple[Repair, ...]] = {}
+    while True:
+        _fresh_schema(connection, schema)
+        session = Session(connection, log)
+        session.journals.repairs.update(repairs)
+        try:
+            return _fold(session, log, until, progress)
+        except ReplayFailed:
+            session.take_up_repaired()
+            if session.journals.repairs == repairs:
+                raise
+            repairs = dict(session.journals.repairs)
+
+
+def _fold(session: Session, log: Log, until: Mapping[Place, int] | None, progress: Progress | None) -> int:
     places = list(session.journals.tracks)
     ends = {place: end - 1 for place, end in log.end_offsets(places).items()} if until is None else dict(until)
     reader = log.reader(dict.fromkeys(places, 0))

@@ -14,6 +14,7 @@ import structlog
 
 from tidewheel.core.events import Recorded
 from tidewheel.log.interface import JOURNALS, Log, Record
+from tidewheel.runtime.repairs import repairs_of
 from tidewheel_projections.folding import Folding
 from tidewheel_projections.journal import Journals, Place
 from tidewheel_projections.schema import Connection
@@ -46,6 +47,8 @@ class Session:
         self._store = Store(connection)
         self._epoch = self._store.epoch()
         self.journals = Journals(())
+        #: Ends of stopped journals when they were last searched for repairs.
+        self._looked_at: dict[Place, int] = {}
         self._folding = Folding()
         self.reload()
         self._find_replaced_log()
@@ -54,7 +57,27 @@ class Session:
         """Throw memory away; positions come from the database."""
         self._store.rolled_back()
         self._folding = Folding()
+        repairs = self.journals.repairs
         self.journals = Journals(Store.tracks_of(self._connection, self._log.partitions))
+        self.journals.repairs = repairs
+
+    def take_up_repaired(self) -> bool:
+        """Look whether a repair lets stopped journals be followed again. True if any is."""
+        taken = False
+        for place, track in self.journals.tracks.items():
+            if not track.stopped or place[0] not in JOURNALS:
+                continue
+            end = self._log.end_offset(*place)
+            if self._looked_at.get(place) == end:
+                continue
+            self._looked_at[place] = end
+            repairs = repairs_of(self._log, *place, min(track.start, end))
+            known = self.journals.repairs.get(place, ())
+            if repairs and repairs != known:
+                self.journals.take_up(place, repairs)
+                taken |= not track.stopped
+        self._write_tracks()
+        return taken
 
     def starts(self) -> Mapping[Place, int]:
         """Where to read each partition that is followed from."""

@@ -241,6 +241,17 @@ class DeadLetterRow(msgspec.Struct, frozen=True):
     reason: str
 
 
+class StoppedShardRow(msgspec.Struct, frozen=True):
+    """A shard whose journal does not prove itself: it decides nothing, and what comes for it waits."""
+
+    shard: int
+    since: str
+    #: The journal record at which it stopped.
+    topic: str
+    offset: int
+    reason: str
+
+
 class PositionRow(msgspec.Struct, frozen=True):
     """How far one partition has been projected. ``behind``: offsets up to the log's end when last looked at."""
 

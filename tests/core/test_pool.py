@@ -104,7 +104,9 @@ def test_an_attempt_wider_than_every_worker_does_not_hold_up_the_others() -> Non
 def test_enqueueing_twice_is_once() -> None:
     command = c.EnqueueTask(pool="default", dag="a", run_id="r", task="t", attempt=1)
     pool(enqueued("a")).when(command, at=NOW).then()
-    pool(joined(), enqueued("a"), granted("a")).when(command, at=NOW).then()
+    outcome = pool(joined(), enqueued("a"), granted("a")).when(command, at=NOW).then()
+    # The DAG has forgotten the offer, if it asks again.
+    outcome.asks(c.GrantSlot(dag="a", run_id="r", task="t", attempt=1, pool="default", worker="w1", mail_partition=0))
 
 
 def test_releasing_twice_is_once() -> None:

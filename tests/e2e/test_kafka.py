@@ -18,6 +18,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.e2e.running import Process, document, eventually, tidewheel
+from tidewheel.log.partition import partition_of
 from tidewheel_services.embedded_postgres import EmbeddedPostgres
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
@@ -160,6 +161,38 @@ def test_a_scheduler_whose_name_is_taken_says_so(cluster: Cluster) -> None:
     assert second.returncode == 2
     assert "'s2' already runs" in second.stderr
     assert "--name" in second.stderr
+
+
+def test_a_foreign_record_in_a_journal_stops_that_shard_alone_until_it_is_repaired(cluster: Cluster) -> None:
+    names = [f"d{number}" for number in range(DAGS)]
+    shards = {name: partition_of(name.encode(), 8) for name in names}
+    broken = next(name for name in names if shards[name] != partition_of(b"default", 8))
+    sound = next(name for name in names if shards[name] != shards[broken])
+    place = f"events/{shards[broken]}"
+    producer = Producer({"bootstrap.servers": cluster.kafka})
+    producer.produce(f"{cluster.prefix}events", partition=shards[broken], value=b"not one of ours")
+    assert producer.flush(20) == 0
+
+    (stopped,) = eventually(lambda: cluster.get("/lag")["stopped_shards"], 40, "the shard to stop")
+    assert (stopped["shard"], stopped["topic"]) == (shards[broken], "events")
+    assert f"{place}/{stopped['offset']}: not_an_event" in stopped["reason"]
+    cluster.publish(json.dumps({"dag": broken, "run_id": "waits"}).encode(), key=broken)
+    cluster.publish(json.dumps({"dag": sound, "run_id": "goes-on"}).encode(), key=sound)
+    assert cluster.run(sound, "goes-on")["state"] == "success"
+    assert cluster.get(f"/dags/{broken}/runs/waits")["status"] == 404
+    assert cluster.get("/ready")["status"] == "ready" and place in cluster.get("/ready")["checks"]["journal"]
+    assert cluster.get(f"/dags/{broken}/events")["items"], "what is on record can be read"
+    assert place in tidewheel("doctor", env=cluster.env).stdout
+    told = tidewheel("journal", "repair", env=cluster.env)
+    assert told.returncode == 1 and f"{place}: REPAIRABLE" in told.stdout
+    assert tidewheel("verify", env=cluster.env).returncode == 1, "telling changes nothing"
+    done = tidewheel("journal", "repair", place, "--apply", "--reason", "a stray producer", env=cluster.env)
+    assert done.returncode == 0, done.stderr
+    assert cluster.run(broken, "waits")["state"] == "success"
+    eventually(lambda: cluster.get("/lag")["stopped_shards"] == [], 30, "the shard to go on")
+    proof = document("verify", env=cluster.env)
+    assert proof["ok"] and [repair["event"]["reason"] for repair in proof["repairs"]]
+    assert tidewheel("projection", "verify", env=cluster.env).returncode == 0
 
 
 def test_without_a_broker_a_process_says_so_and_waits(tmp_path: Path) -> None:

@@ -11,8 +11,11 @@ from tidewheel.core import events as e
 from tidewheel.log.interface import DEAD_LETTERS, EVENTS, LOGS, Append
 from tidewheel.log.memory import MemoryLog
 from tidewheel.log.partition import partition_of
+from tidewheel.runtime.repair import repair
+from tidewheel.runtime.repair_plan import examine
 from tidewheel.wire.messages import LogChunk
 from tidewheel_projections.reads import list_positions
+from tidewheel_projections.rebuild import rebuild, verify
 
 pytestmark = pytest.mark.postgres
 
@@ -143,3 +146,51 @@ def test_bad_log_chunks_and_dead_letters_are_passed_over(log: MemoryLog, dsn: st
     project_all(log, dsn)
     assert scalar(dsn, "SELECT string_agg(chunk::text, ',' ORDER BY chunk) FROM task_logs") == "0,3"
     assert reports(dsn) == {}
+
+
+def mend(log: MemoryLog, give_up: int = 0, keep: int | None = None) -> None:
+    plan = examine(log, EVENTS, partition_of(b"a", 4), keep=keep)
+    repair(log, plan, actor="user:ann", reason="r", now=START, give_up=give_up, pause=lambda seconds: None)
+
+
+def test_a_repaired_partition_is_followed_again_and_rebuilt_the_same(log: MemoryLog, dsn: str) -> None:
+    writer = JournalWriter(log)
+    writer.write(deployed("a"))
+    writer.raw(EVENTS, "a", b"garbage")
+    with following(log, dsn):
+        wait_until(
+            lambda: bool(scalar(dsn, "SELECT to_regclass('projection_positions') IS NOT NULL")), "tables are there", 60
+        )
+        wait_until(lambda: bool(reports(dsn)), "it stops", 60)
+        writer.write(paused("a"))
+        mend(log)
+        wait_until(lambda: not reports(dsn), "it goes on", 60)
+        wait_until(lambda: scalar(dsn, "SELECT paused FROM dags") is True, "what lies behind is projected", 60)
+        wait_until(
+            lambda: scalar(dsn, "SELECT count(*) FROM events WHERE type = 'JournalRepaired'") == 1, "on record", 60
+        )
+    assert verify(dsn, log) == []
+    rebuild(dsn, log)
+    assert scalar(dsn, "SELECT paused FROM dags") is True
+    assert verify(dsn, log) == []
+
+
+def test_a_repair_of_what_was_projected_asks_for_a_rebuild(log: MemoryLog, dsn: str) -> None:
+    """History forks: the projector has followed the branch that is not kept."""
+    writer = JournalWriter(log)
+    writer.write(deployed("a"))
+    other = JournalWriter(MemoryLog(partitions=4))
+    other.write(deployed("a"))
+    writer.write(paused("a"))
+    for record in (other.encoded(e.DagRemoved(dag="a", at=START)), other.encoded(e.DagUnpaused(dag="a", at=START))):
+        send(log, record)
+    with following(log, dsn):
+        wait_until(
+            lambda: bool(scalar(dsn, "SELECT to_regclass('projection_positions') IS NOT NULL")), "tables are there", 60
+        )
+        wait_until(lambda: "it repeats an event" in str(reports(dsn)), "it stops", 60)
+        mend(log, keep=3)
+        wait_until(lambda: "run `tidewheel projection rebuild`" in str(reports(dsn)), "it says what to do", 60)
+    rebuild(dsn, log)
+    assert reports(dsn) == {}
+    assert scalar(dsn, "SELECT paused FROM dags") is False

@@ -13,6 +13,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+import msgspec
+
 from tidewheel.log.group import Group, Member
 from tidewheel.log.interface import (
     CLOSED,
@@ -155,6 +157,21 @@ class MemoryLog:
         """Let the next commit (of that instance, else of any) fail so. Faults queue up."""
         with self._changed:
             self._faults.append((instance, fault))
+
+    def cut(self, topic: str, partition: int, end: int) -> None:
+        """Lose the records from this offset on, as an unclean election of a leader does."""
+        with self._changed:
+            del self._records[topic, partition][end:]
+
+    def damage(self, topic: str, partition: int, offset: int) -> None:
+        """Flip a bit of a record that lies there, as a bad disk does."""
+        with self._changed:
+            log = self._records[topic, partition]
+            record = log[offset]
+            assert record is not None and record.value is not None
+            at = len(record.value) // 2
+            value = record.value[:at] + bytes([record.value[at] ^ 1]) + record.value[at + 1 :]
+            log[offset] = msgspec.structs.replace(record, value=value)
 
     # Shared with producers, readers and owners; callers hold the lock.
 

@@ -6,21 +6,23 @@ proves, numbered as in the design: 1 attempts grow by one and one is live; 2 not
 rules hold; 4 one run per logical date, every slot answered; 5 limits of pools and DAGs; 6 what has not ended waits for
 something; 7 the partition proves itself; 8 (here) definitions can be read; 9 every end says why and for whom.
 
-An aggregate that misses an event is not judged any further: whatever came after would only repeat the one fault.
-Memory grows with live runs, and with the ids of all.
+What a repair declared void is passed over, and the repair reported. An aggregate that misses an event is not judged any
+further: whatever came after would only repeat the one fault. Memory grows with live runs, and with the ids of all.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
 from tidewheel.core.attempt import AttemptKey
-from tidewheel.core.events import DagEvent, PoolEvent, Recorded
-from tidewheel.log.interface import EVENTS, JOURNALS, POOL_EVENTS, Log, LogUnavailable, Reader
+from tidewheel.core.events import DagEvent, JournalRepaired, PoolEvent, Recorded
+from tidewheel.log.interface import EVENTS, JOURNALS, POOL_EVENTS, Log, LogUnavailable, Reader, Record
+from tidewheel.runtime.claims import Claim, claims_of
 from tidewheel.runtime.recovery import bring_up_to_date
+from tidewheel.runtime.repairs import Repair, in_force, is_repair, repair_in
 from tidewheel.runtime.shard import Shard
 from tidewheel.runtime.witness.dag import DagWitness
 from tidewheel.runtime.witness.findings import Findings, Place, Violation
@@ -46,6 +48,8 @@ class Report(msgspec.Struct, frozen=True):
     #: these, numbers, chain and the fold from their snapshots are proved, the rules not judged.
     trimmed: int = 0
     unjudged: int = 0
+    #: Repairs on record: what they declared void is no violation, nor is it hidden.
+    repairs: tuple[Repair, ...] = ()
 
 
 class _Aggregate:
@@ -64,27 +68,48 @@ class _Aggregate:
 class Checker:
     """Feed it the records of ``events`` and ``pool-events``, each partition from its start and in offset order.
 
-    Partitions that are ``trimmed`` begin in the middle.
+    Partitions that are ``trimmed`` begin in the middle. ``repairs`` are those known to be in force; ``claims`` are
+    events that the journals must hold.
     """
 
-    def __init__(self, trimmed: Collection[tuple[str, int]] = ()) -> None:
+    def __init__(
+        self,
+        trimmed: Collection[tuple[str, int]] = (),
+        repairs: Iterable[Repair] = (),
+        claims: Mapping[tuple[str, int], Claim] | None = None,
+    ) -> None:
         self._trimmed = frozenset(trimmed)
         self._unjudged: set[tuple[str, str]] = set()
+        self._voids: dict[tuple[str, int], list[Repair]] = {}
+        for repair in repairs:
+            self._voids.setdefault((repair.topic, repair.partition), []).append(repair)
+        self._claims = {place: claim for place, claim in (claims or {}).items() if not self._given_up(place, claim)}
+        #: Repairs met, whether they prove themselves or not.
+        self.repairs: list[Repair] = []
         self._findings = Findings()
         self._proofs: dict[tuple[str, int], Proof] = {}
         self._dags: dict[str, _Aggregate] = {}
         self._pools: dict[str, _Aggregate] = {}
         self._events = 0
 
+    def _given_up(self, place: tuple[str, int], claim: Claim) -> bool:
+        return any(repair.event.known_shard_seq >= claim[0] for repair in self._voids.get(place, ()))
+
     def feed(self, topic: str, partition: int, offset: int, data: bytes) -> None:
         """The next record of a journal partition."""
+        if any(repair.voids(offset) for repair in self._voids.get((topic, partition), ())):
+            return
         self._findings.at = Place(topic, partition, offset)
+        if is_repair(data) and (found := repair_in(Record(topic, partition, offset, None, data))):
+            self.repairs.append(found)
         self._events += 1
         proof = self._proofs.get((topic, partition))
         if proof is None:
-            proof = self._proofs[topic, partition] = Proof(self._findings, trimmed=(topic, partition) in self._trimmed)
+            place = (topic, partition)
+            proof = Proof(self._findings, self._claims.get(place), trimmed=place in self._trimmed)
+            self._proofs[place] = proof
         recorded = proof.follow(offset, data)
-        if recorded is not None:
+        if recorded is not None and not isinstance(recorded.event, JournalRepaired):
             self._judge(topic, partition, recorded)
 
     def finish(self, *, settled: bool = False) -> Report:
@@ -94,6 +119,7 @@ class Checker:
         and who holds slots.
         """
         kept, count = len(self._findings.violations), self._findings.count
+        self._check_claims()
         whole = all(proof.complete for proof in self._proofs.values())
         for aggregate in self._dags.values():
             if aggregate.proved and self._complete(EVENTS, aggregate) and isinstance(aggregate.witness, DagWitness):
@@ -108,11 +134,22 @@ class Checker:
             more=found.count - len(found.violations),
             trimmed=len(self._trimmed),
             unjudged=len(self._unjudged),
+            repairs=in_force(self.repairs),
         )
         # What is stuck now may go on with the next record: it is a finding of this report only.
         del found.violations[kept:]
         found.count = count
         return report
+
+    def _check_claims(self) -> None:
+        for (topic, partition), (shard_seq, _) in sorted(self._claims.items()):
+            proof = self._proofs.get((topic, partition))
+            if proof is None and (topic, partition) in self._trimmed:
+                continue  # all of it is in the snapshots
+            seen = 0 if proof is None else proof.shard_seq
+            if seen < shard_seq:
+                text = f"it ends with event {seen}, and a checkpoint names event {shard_seq}: the journal was cut"
+                self._findings.add(7, text, at=Place(topic, partition, 0 if proof is None else proof.offset + 1))
 
     def _complete(self, topic: str, aggregate: _Aggregate) -> bool:
         return self._proofs[topic, aggregate.partition].complete
@@ -176,11 +213,22 @@ def check_log(log: Log, progress: Callable[[int, int], None] | None = None, *, s
     A journal that was trimmed is proved from its oldest event on, and folded from its snapshots; raises
     ``JournalBroken`` if they do not reach it. Raises ``LogUnavailable`` if the log stops answering.
     """
+    report, repairs = _check(log, (), progress, settled=settled)
+    if not report.ok and repairs:
+        # What is void lies before the event that says so: read again, knowing it.
+        report, _ = _check(log, repairs, progress, settled=settled)
+    return report
+
+
+def _check(
+    log: Log, repairs: Sequence[Repair], progress: Callable[[int, int], None] | None, *, settled: bool
+) -> tuple[Report, Sequence[Repair]]:
+    claims = claims_of(log, range(log.partitions))
     places = [(topic, partition) for topic in JOURNALS for partition in range(log.partitions)]
     ends = {place: log.end_offset(*place) for place in places}
     starts = dict(log.start_offsets(places))
     trimmed = {place for place, start in starts.items() if start > 0}
-    checker = Checker(trimmed)
+    checker = Checker(trimmed, repairs, claims)
     # What begins in the middle must go on from its snapshots.
     bring_up_to_date([Shard(number) for number in sorted({number for _, number in trimmed})], log, lambda: 0)
     expected = sum(ends[place] - starts[place] for place in places)
@@ -204,9 +252,9 @@ def check_log(log: Log, progress: Callable[[int, int], None] | None = None, *, s
         report = checker.finish(settled=settled)
         for _ in range(READ_ON_MAX):
             if report.ok or not _feed_some(checker, reader, 0.2):
-                return report
+                break
             report = checker.finish(settled=settled)
-        return report
+        return report, report.repairs
     finally:
         reader.close()
 

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
+import msgspec
+
 from tidewheel.core.snapshot import FORMAT, encode_snapshot
 from tidewheel.log.interface import EVENTS, POOL_EVENTS, SNAPSHOTS, Append
 from tidewheel.runtime.seals import sealed
@@ -26,6 +28,8 @@ PART_BYTES_MAX = 48 * 1024
 PIECE_BYTES_MAX = 1024 * 1024
 
 CHECKPOINT_KEY = b"checkpoint"
+#: Under it lies what a shard's journals held when last looked at, with no promise about snapshots.
+CLAIM_KEY = b"claim"
 
 
 class Round:
@@ -120,6 +124,12 @@ class Round:
 
     def _tombstones(self, keys: Iterable[bytes]) -> list[Append]:
         return [Append(SNAPSHOTS, key, None, partition=self.shard.number) for key in sorted(keys)]
+
+
+def claim_append(shard: Shard) -> Append:
+    """Says in another topic what the journals hold now, so that a journal that is cut off later is known to be."""
+    claim = msgspec.structs.replace(checkpoint_of(shard.number, shard.heads, shard.writer, 0), format="claim")
+    return Append(SNAPSHOTS, CLAIM_KEY, sealed(claim), partition=shard.number)
 
 
 def checkpoint_of(number: int, heads: dict[str, JournalHead], writer: int, aggregates: int) -> Checkpoint:

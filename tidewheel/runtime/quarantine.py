@@ -14,6 +14,7 @@ import structlog
 
 from tidewheel.log.interface import DEAD_LETTERS, JOURNALS, Append, Log, LogError, Owner, Producer
 from tidewheel.runtime.journal import JournalFault
+from tidewheel.runtime.recovery import still_broken
 from tidewheel.wire.codec import encode
 from tidewheel.wire.messages import DeadLetter
 
@@ -23,7 +24,7 @@ log = structlog.get_logger()
 STOPPED = "shard_stopped"
 RESUMED = "shard_resumed"
 #: Between two looks at the journal's end, doubling up to the second figure.
-RETRY_MS = (1_000, 15_000)
+RETRY_MS = (1_000, 5_000)
 #: A journal that has not grown is read again after so long: a broker may have been mended meanwhile.
 ANYWAY_MS = 300_000
 
@@ -37,10 +38,12 @@ class StoppedShard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Cell:
-    __slots__ = ("anyway_at", "ends", "look_at", "pause_ms", "stopped")
+    __slots__ = ("anyway_at", "ends", "look_at", "pause_ms", "read_back", "stopped")
 
-    def __init__(self, stopped: StoppedShard, now: int) -> None:
+    def __init__(self, stopped: StoppedShard, now: int, read_back: bool) -> None:
         self.stopped = stopped
+        #: Found by the owner that had written the journal, not by one that folds it.
+        self.read_back = read_back
         #: Of the journals before they were last read again.
         self.ends: dict[tuple[str, int], int] = {}
         self.pause_ms = RETRY_MS[0]
@@ -66,12 +69,12 @@ class Quarantine:
         """Those that stand still now."""
         return tuple(cell.stopped for _, cell in sorted(self._cells.copy().items()))
 
-    def stop(self, number: int, fault: JournalFault, now: int) -> None:
+    def stop(self, number: int, fault: JournalFault, now: int, *, read_back: bool = False) -> None:
         """Let the shard stand still. Said once for each fault."""
         cell = self._cells.get(number)
         known = None if cell is None else cell.stopped.fault
         if cell is None:
-            self._cells[number] = _Cell(StoppedShard(shard=number, since=now, fault=fault), now)
+            self._cells[number] = _Cell(StoppedShard(shard=number, since=now, fault=fault), now, read_back)
             self._owner.hold(frozenset(self._cells))
         else:
             cell.stopped = StoppedShard(shard=number, since=cell.stopped.since, fault=fault)
@@ -107,7 +110,15 @@ class Quarantine:
             cell.ends = ends
             cell.pause_ms = min(cell.pause_ms * 2, RETRY_MS[1])
             cell.look_at = now + cell.pause_ms
-        return found
+        return [number for number in found if not self._still_broken(number, now)]
+
+    def _still_broken(self, number: int, now: int) -> bool:
+        """What reading back has found must be gone first: a fold may begin behind it."""
+        cell = self._cells[number]
+        if not cell.read_back or still_broken(self._log, cell.stopped.fault) is None:
+            return False
+        cell.anyway_at = now + ANYWAY_MS
+        return True
 
     def _ends(self, number: int) -> dict[tuple[str, int], int]:
         return dict(self._log.end_offsets([(topic, number) for topic in JOURNALS]))

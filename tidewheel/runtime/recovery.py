@@ -16,16 +16,18 @@ from tidewheel.core.fold import fold
 from tidewheel.core.snapshot import empty
 from tidewheel.log.interface import JOURNALS, SNAPSHOTS, Log, Record
 from tidewheel.runtime.journal import JournalBroken, JournalFault, broken, follow, prove
-from tidewheel.runtime.repairs import Repair, read_to_end, repairs_of
+from tidewheel.runtime.repairs import Repair, in_force, read_to_end, repairs_of
 from tidewheel.runtime.shard import CHECKPOINT_SOON, KIND_OF, AggregateKey, JournalHead, Shard
 from tidewheel.runtime.snapshots import restore
 
-__all__ = ["JournalBroken", "bring_each_up_to_date", "bring_up_to_date"]
+__all__ = ["JournalBroken", "bring_each_up_to_date", "bring_up_to_date", "still_broken"]
 
 log = structlog.get_logger()
 
 #: By topic and partition: the repairs known there.
 Repairs = dict[tuple[str, int], tuple[Repair, ...]]
+#: By topic and partition: an event that the journal must hold, since a checkpoint says so.
+Claims = dict[tuple[str, int], JournalHead]
 
 
 def bring_up_to_date(shards: Sequence[Shard], source: Log, clock: Callable[[], int], *, snapshots: bool = True) -> int:
@@ -49,7 +51,8 @@ def bring_each_up_to_date(
     if snapshots:
         _restore(fresh, source)
     by_number = {shard.number: shard for shard in shards}
-    folded, faults = _fold_on(by_number, source, {})
+    claims = {place: head for shard in fresh for place, head in _claims(shard, {}).items()}
+    folded, faults = _fold_on(by_number, source, {}, claims)
     for number in list(faults):
         more, fault = _fold_repaired(by_number[number], source, faults[number])
         folded += more
@@ -82,59 +85,76 @@ def _fold_repaired(shard: Shard, source: Log, fault: JournalFault) -> tuple[int,
     folded = 0
     while True:
         place = (fault.topic, fault.partition)
-        # A repair lies behind the fault it answers; but a journal that was cut may have grown since.
-        start = 0 if fault.kind == "cut" else min(fault.offset, source.end_offset(*place))
-        found = repairs_of(source, *place, start)
-        if not found or found == known.get(place):
+        # A repair lies behind the fault it answers. But where a checkpoint does not fit, the journal may have been cut,
+        # repaired and written on since.
+        start = 0 if fault.last_good_offset < 0 or fault.kind == "cut" else fault.offset
+        found = {repair.offset: repair for repair in (*known.get(place, ()), *repairs_of(source, *place, start))}
+        if len(found) == len(known.get(place, ())):
             return folded, fault
-        known[place] = found
-        shard.forget()
-        _restore([shard], source)
-        if not _is_sound(shard, known, fault):
+        known[place] = in_force(found.values())
+        for snapshots in (True, False):
             shard.forget()
-        more, faults = _fold_on({shard.number: shard}, source, known)
-        folded += more
-        if not faults:
-            # Until there is one behind the repair, each start reads the journal from further back.
-            shard.events_since_checkpoint = CHECKPOINT_SOON
-            log.info("a repaired journal proves itself", shard=shard.number, repairs=sum(map(len, known.values())))
-            return folded, None
+            _restore([shard], source)
+            claims = _claims(shard, known)
+            if not (snapshots and _are_sound(shard, known)):
+                shard.forget()
+            more, faults = _fold_on({shard.number: shard}, source, known, claims)
+            folded += more
+            if not faults:
+                # Until there is one behind the repair, each start reads the journal from further back.
+                shard.events_since_checkpoint = CHECKPOINT_SOON
+                log.info("a repaired journal proves itself", shard=shard.number, repairs=sum(map(len, known.values())))
+                return folded, None
         fault = faults[shard.number]
 
 
-def _is_sound(shard: Shard, known: Repairs, fault: JournalFault) -> bool:
-    """Whether the snapshots still hold: none of them can cover what was given up, and they are not the fault."""
-    for (topic, _), repairs in known.items():
-        covered = shard.heads[topic].offset
-        at_fault = fault.topic == topic and fault.offset <= covered
-        if at_fault or any(repair.event.lost or repair.event.void_from < covered for repair in repairs):
-            return False
-    return True
+def _are_sound(shard: Shard, known: Repairs) -> bool:
+    """Whether the snapshots still hold: none of them covers anything void."""
+    return not any(
+        repair.event.lost or repair.event.void_from < shard.heads[topic].offset
+        for (topic, _), repairs in known.items()
+        for repair in repairs
+    )
 
 
-def _fold_on(shards: Mapping[int, Shard], source: Log, repairs: Repairs) -> tuple[int, dict[int, JournalFault]]:
+def _claims(shard: Shard, known: Repairs) -> Claims:
+    """What its checkpoint and the claim beside it say that the journals hold, as far as no repair gave it up."""
+    claims = {}
+    for topic, head in shard.heads.items():
+        claim = max(head, shard.claims.get(topic, head), key=lambda head: head.shard_seq)
+        given_up = max((repair.event.known_shard_seq for repair in known.get((topic, shard.number), ())), default=0)
+        if claim.shard_seq > given_up:
+            claims[topic, shard.number] = claim
+    return claims
+
+
+def _fold_on(
+    shards: Mapping[int, Shard], source: Log, repairs: Repairs, claims: Claims
+) -> tuple[int, dict[int, JournalFault]]:
     """Fold from the shards' heads to the ends of now; gives the number of events and each shard's first fault."""
     faults: dict[int, JournalFault] = {}
     folded = 0
     starts = {(topic, number): shard.heads[topic].offset for number, shard in shards.items() for topic in JOURNALS}
     ends = source.end_offsets(starts) if starts else {}
-    for (topic, number), start in starts.items():
-        if start > ends[topic, number]:
-            detail = f"the journal ends at offset {ends[topic, number]}, and events up to {start} are known"
-            faults.setdefault(number, _fault_of_cut(shards[number].heads[topic], topic, number, ends, detail))
+    for place, start in starts.items():
+        if start > ends[place]:
+            faults.setdefault(place[1], _fault_of_cut(shards[place[1]].heads[place[0]], place, ends[place]))
     faults = _faults_of_trimming(shards, starts, source) | faults
     for record in read_to_end(source, {place: start for place, start in starts.items() if place[1] not in faults}):
         if record.partition in faults:
             continue
-        shard = shards[record.partition]
-        if any(repair.voids(record.offset) for repair in repairs.get((record.topic, record.partition), ())):
+        shard, place = shards[record.partition], (record.topic, record.partition)
+        if any(repair.voids(record.offset) for repair in repairs.get(place, ())):
             shard.heads[record.topic] = shard.heads[record.topic]._replace(offset=record.offset + 1)
             continue
         try:
-            _follow(shard, record)
+            _follow(shard, record, claims.get(place))
         except JournalBroken as error:
             faults[record.partition] = error.fault
         folded += 1
+    for (topic, number), claim in claims.items():
+        if number not in faults and shards[number].heads[topic].shard_seq < claim.shard_seq:
+            faults[number] = _fault_of_cut(claim, (topic, number), ends[topic, number])
     return folded, faults
 
 
@@ -155,16 +175,18 @@ def _faults_of_trimming(
     return faults
 
 
-def _fault_of_cut(
-    head: JournalHead, topic: str, number: int, ends: Mapping[tuple[str, int], int], detail: str
-) -> JournalFault:
-    return broken(head, topic, number, ends[topic, number], "cut", detail).fault
+def _fault_of_cut(head: JournalHead, place: tuple[str, int], end: int) -> JournalFault:
+    detail = f"the journal ends at offset {end}, and event {head.shard_seq} is known to have been written behind it"
+    return broken(head, *place, end, "cut", detail).fault
 
 
-def _follow(shard: Shard, record: Record) -> None:
-    """Fold one journal record, which must be the one that comes next."""
+def _follow(shard: Shard, record: Record, claim: JournalHead | None) -> None:
+    """Fold one journal record, which must be the one that comes next, and the one that a checkpoint claims."""
     head = shard.heads[record.topic]
     recorded = prove(head, record)
+    if claim is not None and recorded.shard_seq == claim.shard_seq and recorded.chain != claim.chain:
+        detail = "a checkpoint names another event of this number"
+        raise broken(head, record.topic, record.partition, record.offset, "fork", detail, found=recorded)
     event = recorded.event
     if not isinstance(event, JournalRepaired):
         place = (record.topic, record.partition, record.offset)
@@ -187,3 +209,34 @@ def _follow(shard: Shard, record: Record) -> None:
             shard.events_since_checkpoint += 1
     shard.heads[record.topic] = follow(head, record, recorded)
     shard.writer = max(shard.writer, recorded.writer)
+
+
+def still_broken(source: Log, fault: JournalFault) -> JournalFault | None:
+    """What is wrong with a journal behind the last record that was proved before ``fault``; None: nothing any more.
+
+    A checkpoint may lie behind the fault, so bringing the shard up to date need not meet it.
+    """
+    place = (fault.topic, fault.partition)
+    head = JournalHead(
+        fault.last_good_offset + 1,
+        fault.expected_shard_seq - 1,
+        bytes.fromhex(fault.expected_chain),
+        fault.expected_writer,
+        fault.last_good_offset,
+    )
+    if fault.kind == "cut":
+        repairs = repairs_of(source, *place)
+        if any(repair.event.known_shard_seq >= head.shard_seq for repair in repairs):
+            return None
+        # The journal's own last event must be there again.
+        found = read_to_end(source, {place: head.last}) if source.end_offset(*place) > head.last else iter(())
+        first = next(found, None)
+        return None if first and first.value and first.value.endswith(head.chain) else fault
+    repairs = repairs_of(source, *place, fault.offset)
+    try:
+        for record in read_to_end(source, {place: head.offset}):
+            if not any(repair.voids(record.offset) for repair in repairs):
+                head = follow(head, record, prove(head, record))
+    except JournalBroken as error:
+        return error.fault
+    return None

@@ -8,6 +8,7 @@ it and itself proves: a forged or mistaken one is just one more record that does
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -15,7 +16,7 @@ import msgspec
 
 from tidewheel.core.events import JournalRepaired
 from tidewheel.log.interface import Log, LogUnavailable, Record
-from tidewheel.wire.catalog import current
+from tidewheel.wire.catalog import versions
 from tidewheel.wire.codec import DecodeError, decode_event
 
 #: Without a single record for so long, the log is called unavailable. Longer than a dead owner's transaction can stay
@@ -46,10 +47,15 @@ def in_force(repairs: Iterable[Repair]) -> tuple[Repair, ...]:
     return tuple(reversed(kept))
 
 
+def is_repair(value: bytes) -> bool:
+    """Whether the record calls itself one."""
+    return value[2:10] in _fingerprints()
+
+
 def repair_in(record: Record) -> Repair | None:
     """The repair in a journal record, if it is one."""
     value = record.value
-    if value is None or value[2:10] != _fingerprint():
+    if value is None or not is_repair(value):
         return None
     try:
         recorded = decode_event(value)
@@ -96,7 +102,7 @@ def read_to_end(source: Log, starts: Mapping[tuple[str, int], int]) -> Iterator[
         reader.close()
 
 
-def _fingerprint() -> bytes:
-    version = current(JournalRepaired)
-    assert version is not None
-    return version.fingerprint
+@functools.cache
+def _fingerprints() -> frozenset[bytes]:
+    """Of every version of the event ever published."""
+    return frozenset(fingerprint for fingerprint, version in versions().items() if version.message is JournalRepaired)

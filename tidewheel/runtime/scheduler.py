@@ -32,11 +32,12 @@ from tidewheel.log.interface import (
     LogUnavailable,
 )
 from tidewheel.runtime.backlog import Backlog
-from tidewheel.runtime.checkpoints import Round
+from tidewheel.runtime.checkpoints import Round, claim_append
 from tidewheel.runtime.intake import take_in
 from tidewheel.runtime.quarantine import Quarantine, StoppedShard
+from tidewheel.runtime.readback import ReadBack
 from tidewheel.runtime.recovery import bring_each_up_to_date
-from tidewheel.runtime.shard import Shard
+from tidewheel.runtime.shard import JournalHead, Shard
 from tidewheel.runtime.timers import Timers
 from tidewheel.runtime.work import Work, mail_append
 
@@ -55,6 +56,8 @@ _READING_S = 0.02
 CHECKPOINT_EVENTS = 20_000
 #: A shard that went stays in memory so long: where shards move, they often come back within seconds.
 KEEP_LOST_MS = 60_000
+#: How often a shard that has grown says outside its journal how far that reaches.
+CLAIM_MS = 30_000
 #: Pause after a fault of the log, doubling up to the second figure.
 _RETRY_S = (0.2, 5.0)
 
@@ -114,6 +117,8 @@ class Scheduler:
         #: Shards that went a while ago, and when, so that one that comes back is folded on from where it was left.
         self._lost: dict[int, tuple[int, Shard]] = {}
         self._quarantine = Quarantine(source, self._owner, self._producer, instance)
+        self._read_back = ReadBack(source)
+        self._claim_at = 0
         #: The checkpoint that is being written.
         self._round: Round | None = None
         self._timers = Timers(self._rules, source.partitions)
@@ -166,6 +171,7 @@ class Scheduler:
     def close(self) -> None:
         """Give the shards up at once."""
         self._backlog.close()
+        self._read_back.close()
         self._owner.close()
         self._producer.close()
 
@@ -196,16 +202,46 @@ class Scheduler:
             work.handle(timer, "timer")
         self._backlog.read_on(work, self._owned, max(self._most - len(inputs), self._most // 4, 1))
         work.settle()
+        claimed = self._claim(work, now)
         worth_it = self._backlog.note() or bool(inputs or work.appends)
         if worth_it and not self._commit(batch, work, len(inputs)):
             return False  # every shard is brought up to date anew, its timers with it
         self._backlog.measure(self._owned.values())
+        for shard, heads in claimed:
+            shard.claims = heads
         self._timers.keep(timers, self._owned, now)
         self._send(work.mail)
         # An idle shard goes on with a checkpoint it has begun, but begins none.
         if worth_it or self._round is not None:
             self._checkpoint(batch)
+        self._look_back(batch, now)
         return worth_it
+
+    def _claim(self, work: Work, now: int) -> list[tuple[Shard, dict[str, JournalHead]]]:
+        """Let the batch also say how far the journals of shards that have grown reach before it."""
+        if now < self._claim_at:
+            return []
+        self._claim_at = now + CLAIM_MS
+        grown = [shard for shard in self._owned.values() if shard.outgrew_claims]
+        work.appends += [claim_append(shard) for shard in grown]
+        return [(shard, dict(shard.heads)) for shard in grown]
+
+    def _look_back(self, batch: Batch, now: int) -> None:
+        """Compare the journals with what was written; a shard whose journal differs stands still from here on."""
+        faults = self._read_back.look(self._owned, now)
+        if not faults:
+            return
+        stopped = [self._owned.pop(number) for number in faults]
+        for number, fault in faults.items():
+            self._read_back.end(number)
+            self._backlog.drop(number)
+            self._quarantine.stop(number, fault, now, read_back=True)
+        try:
+            # What memory alone knows, should the journal have lost its end.
+            self._owner.commit(batch, [claim_append(shard) for shard in stopped])
+        except (Fenced, CommitAborted, CommitInDoubt) as error:
+            log.warning("the claims of stopped shards were not committed", why=str(error))
+            self._owner.reset()
 
     def _forgive_absence(self, now: int) -> None:
         """After a turn that took as long as leases live (the machine slept, the clock was set forward), nobody was
@@ -252,6 +288,7 @@ class Scheduler:
             log.info("shard went to another scheduler", shard=number)
             self._lost[number] = (now, self._owned.pop(number))
             self._backlog.drop(number)
+            self._read_back.end(number)
         self._quarantine.keep(batch.shards)
         due = self._quarantine.due(now)
         came = []
@@ -271,6 +308,7 @@ class Scheduler:
             for shard in came:
                 del self._lost[shard.number]
                 if fault := faults.get(shard.number):
+                    self._read_back.end(shard.number)
                     self._quarantine.stop(shard.number, fault, self._clock())
                     self._backlog.drop(shard.number)
                     continue
@@ -286,6 +324,7 @@ class Scheduler:
         shard.writer += 1
         shard.grace_until = self._clock() + self._rules.lease_ms
         self._owned[shard.number] = shard
+        self._read_back.begin(shard)
         self._timers.arm_all(shard)
         for state in shard.aggregates.values():
             if isinstance(state, Dag):

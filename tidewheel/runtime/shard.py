@@ -62,10 +62,20 @@ class Shard:
     stale: set[bytes] = field(default_factory=set)
     #: The number of each aggregate that has, or is being given, a snapshot.
     numbers: dict[AggregateKey, int] = field(default_factory=dict)
+    #: What the log says elsewhere that the journals held once: they must hold it still.
+    claims: dict[str, JournalHead] = field(default_factory=dict)
     #: Live runs of all its DAGs, and the length of their inputs; so many that it reads no triggers.
     runs: int = 0
     input_bytes: int = 0
     full: bool = False
+
+    @property
+    def outgrew_claims(self) -> bool:
+        """Whether the journals hold other events than was claimed last."""
+        return any(
+            head.shard_seq != (claim.shard_seq if (claim := self.claims.get(topic)) is not None else 0)
+            for topic, head in self.heads.items()
+        )
 
     def count(self) -> None:
         """Count the runs anew."""
@@ -91,6 +101,7 @@ class Shard:
         self.events_since_checkpoint = 0
         self.stale.update(key for keys in self.stored.values() for key in keys)
         self.stored.clear()
+        self.numbers.clear()
 
 
 _POOL_COMMANDS = (

@@ -15,6 +15,7 @@ import structlog
 from tidewheel.core.snapshot import FORMAT, decode_snapshot, is_readable
 from tidewheel.core.state import Aggregate
 from tidewheel.log.interface import EVENTS, POOL_EVENTS, Record
+from tidewheel.runtime.checkpoints import CLAIM_KEY
 from tidewheel.runtime.seals import is_intact
 from tidewheel.runtime.shard import AggregateKey, JournalHead, Kind, Shard
 from tidewheel.wire.codec import DecodeError, decode
@@ -36,6 +37,8 @@ def restore(shard: Shard, records: Iterable[Record]) -> None:
         newest.pop(record.key or b"", None)
         if record.value is not None:
             newest[record.key or b""] = record
+    claim = newest.pop(CLAIM_KEY, None)
+    shard.claims = {} if claim is None else _claimed(claim)
     shard.stale = set(newest)
     found = _decoded(newest.values())
     if found is None:
@@ -65,10 +68,24 @@ def restore(shard: Shard, records: Iterable[Record]) -> None:
     # What an older release wrote is written anew with the next checkpoint.
     shard.dirty.update(key for key in restored if sets[key][restored[key].seq][0][1].format != FORMAT)
     shard.writer = checkpoint.writer
-    shard.heads[EVENTS] = JournalHead(checkpoint.events_offset, checkpoint.events_shard_seq, checkpoint.events_chain)
-    shard.heads[POOL_EVENTS] = JournalHead(
-        checkpoint.pool_events_offset, checkpoint.pool_events_shard_seq, checkpoint.pool_events_chain
-    )
+    shard.heads = _heads_of(checkpoint)
+
+
+def _claimed(record: Record) -> dict[str, JournalHead]:
+    try:
+        message = decode(record.value or b"")
+    except DecodeError:
+        return {}
+    return _heads_of(message) if isinstance(message, Checkpoint) and is_intact(message) else {}
+
+
+def _heads_of(checkpoint: Checkpoint) -> dict[str, JournalHead]:
+    return {
+        EVENTS: JournalHead(checkpoint.events_offset, checkpoint.events_shard_seq, checkpoint.events_chain),
+        POOL_EVENTS: JournalHead(
+            checkpoint.pool_events_offset, checkpoint.pool_events_shard_seq, checkpoint.pool_events_chain
+        ),
+    }
 
 
 def _decoded(

@@ -283,7 +283,9 @@ class World:
             self._producer.send(Append(topic, b"foreign", value, partition=partition))
 
     def check(self) -> Report:
-        """Let the journal checker judge; fails on any violation."""
+        """Let the journal checker judge, and the owners themselves; fails on any violation."""
+        for scheduler in self.schedulers.values():
+            assert not scheduler.status.stopped, [stopped.fault.report for stopped in scheduler.status.stopped]
         report = check_log(self.log)
         assert report.ok, report.violations[:5]
         return report

@@ -9,8 +9,8 @@ import msgspec
 
 from tidewheel.log.interface import INPUTS, JOURNALS, TRIGGERS, Log
 from tidewheel.runtime.backlog import Note, read_note
-from tidewheel_projections.reads import get_projector, list_positions
-from tidewheel_projections.views import PositionRow, ProjectorRow
+from tidewheel_projections.reads import get_projector, list_positions, list_stopped_shards
+from tidewheel_projections.views import PositionRow, ProjectorRow, StoppedShardRow
 from tidewheel_services.api.database import ReadModel
 
 #: Looking asks the log for every partition's end; what is younger than this is good enough for people and scrapes.
@@ -68,6 +68,8 @@ class Lag(msgspec.Struct, frozen=True, kw_only=True):
     postponed_dags: int
     #: The projector that writes the read model, and for how long nothing was heard of it.
     projector: ProjectorRow | None
+    #: Shards whose owner stopped them, because their journal does not prove itself; all others go on.
+    stopped_shards: tuple[StoppedShardRow, ...]
     journals: tuple[JournalLag, ...]
     inputs: tuple[InputLag, ...]
 
@@ -85,11 +87,15 @@ class LagWatch:
         """The lag now. Raises ``LogError``, and what ``ReadModel.read`` raises."""
         with self._lock:
             if self._measured is None or time.monotonic() - self._at > FRESH_S:
-                self._measured = self._look(*reads.read(lambda c: (list_positions(c), get_projector(c))))
+                self._measured = self._look(
+                    *reads.read(lambda c: (list_positions(c), get_projector(c), list_stopped_shards(c)))
+                )
                 self._at = time.monotonic()
             return self._measured
 
-    def _look(self, positions: list[PositionRow], projector: ProjectorRow | None) -> Lag:
+    def _look(
+        self, positions: list[PositionRow], projector: ProjectorRow | None, stopped: list[StoppedShardRow]
+    ) -> Lag:
         seen = {(row.topic, row.partition): row for row in positions}
         journals: list[JournalLag] = []
         inputs: list[InputLag] = []
@@ -134,6 +140,7 @@ class LagWatch:
             paused_shards=sum(entry.paused for entry in inputs),
             postponed_dags=sum(len(entry.postponed) for entry in inputs),
             projector=projector,
+            stopped_shards=tuple(stopped),
             journals=tuple(journals),
             inputs=tuple(inputs),
         )

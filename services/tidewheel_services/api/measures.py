@@ -52,6 +52,11 @@ class Measures:
             ("partition",),
             registry=self.registry,
         )
+        self.stopped_shards = Gauge(
+            "tidewheel_shards_stopped",
+            "Shards that stand still because their journal does not prove itself",
+            registry=self.registry,
+        )
         self.lag_known = Gauge(
             "tidewheel_lag_known", "1 if log and read model could be asked for the lag", registry=self.registry
         )
@@ -63,6 +68,7 @@ class Measures:
         self.input_lag.clear()
         self.paused.clear()
         self.postponed.clear()
+        self.stopped_shards.set(0 if lag is None else len(lag.stopped_shards))
         if lag is not None:
             for journal in lag.journals:
                 self.projection_lag.labels(journal.topic, str(journal.partition)).set(journal.lag)

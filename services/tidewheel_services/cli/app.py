@@ -13,6 +13,7 @@ from tidewheel_services.cli import (
     doctor,
     effects,
     following,
+    journal,
     local,
     maintenance,
     planning,
@@ -40,7 +41,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 topics = typer.Typer(name="topics", help="The log's topics.", no_args_is_help=True)
-journal = typer.Typer(name="journal", help="The journals.", no_args_is_help=True)
+journals = typer.Typer(name="journal", help="The journals: repair and trimming.", no_args_is_help=True)
 projection = typer.Typer(name="projection", help="The read model in Postgres.", no_args_is_help=True)
 
 for family, commands in {
@@ -67,11 +68,12 @@ for family, commands in {
         app.command(rich_help_panel=family)(command)
 topics.command("create")(maintenance.create_topics)
 topics.command("check")(maintenance.check_topics)
-journal.command("trim")(trimming.trim_journal)
 projection.command("rebuild")(maintenance.rebuild_projection)
 projection.command("verify")(maintenance.verify_projection)
+journals.command("repair")(journal.repair)
+journals.command("trim")(trimming.trim_journal)
+app.add_typer(journals, rich_help_panel=_KEEP)
 app.add_typer(topics, rich_help_panel=_KEEP)
-app.add_typer(journal, rich_help_panel=_KEEP)
 app.add_typer(projection, rich_help_panel=_KEEP)
 
 

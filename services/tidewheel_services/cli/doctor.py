@@ -31,7 +31,16 @@ class Finding(NamedTuple):
 def doctor(log: LogUrl = "", postgres: Dsn = "", api: ApiUrl = "", as_json: Json = False) -> None:
     """Check Python, Java, Docker, the log, Postgres and the API. Exit code 1 if something needed is missing."""
     surroundings = settings(log=log, postgres=postgres, api=api)
-    checks: tuple[Callable[[Settings], Finding], ...] = (_python, _java, _docker, _log, _triggers, _postgres, _api)
+    checks: tuple[Callable[[Settings], Finding], ...] = (
+        _python,
+        _java,
+        _docker,
+        _log,
+        _triggers,
+        _postgres,
+        _api,
+        _journal,
+    )
     findings = [check(surroundings) for check in checks]
     if as_json:
         write_json([finding._asdict() for finding in findings])
@@ -155,10 +164,28 @@ def _api(surroundings: Settings) -> Finding:
         return Finding("API", "missing", f"{surroundings.api}: {error}", "see what it says; `tidewheel api` logs more")
     except CliError as error:
         return Finding("API", "missing", str(error), "start `tidewheel dev DIR` or `tidewheel api`")
-    wrong = ", ".join(f"{name}: {what}" for name, what in answer.get("checks", {}).items() if what)
+    checks = answer.get("checks", {})
+    wrong = ", ".join(f"{name}: {what}" for name, what in checks.items() if what and name != "journal")
     if wrong:
         return Finding("API", "missing", f"{surroundings.api} is not ready: {wrong}", "see what it says")
     return Finding("API", "ok", f"{surroundings.api} is ready")
+
+
+def _journal(surroundings: Settings) -> Finding:
+    from tidewheel_services.cli.client import Client
+
+    try:
+        with Client(surroundings) as client:
+            answer: dict[str, Any] = client.get("lag")
+    except CliError:
+        return Finding("Journal", "optional", "not known, for the API does not say", "`tidewheel verify` looks itself")
+    stopped = [row["reason"] for row in answer["stopped_shards"]]
+    unread = [row["stopped"] for row in answer["journals"] if row["stopped"]]
+    if stopped or unread:
+        return Finding(
+            "Journal", "missing", "; ".join(stopped or unread), "`tidewheel journal repair` says what may be done"
+        )
+    return Finding("Journal", "ok", f"every shard goes on, {answer['partitions']} of them")
 
 
 def _output(command: list[str]) -> str:

@@ -10,7 +10,7 @@ import typer
 
 from tidewheel_services.cli.client import Client
 from tidewheel_services.cli.faults import REFUSED
-from tidewheel_services.cli.options import ApiUrl, Dsn, Json, Limit, LogUrl, settings
+from tidewheel_services.cli.options import ApiUrl, Dsn, Json, Limit, LogUrl, rfc3339, settings
 from tidewheel_services.cli.output import plain, table, write, write_json
 
 if TYPE_CHECKING:
@@ -109,10 +109,18 @@ def verify(
         report = check_log(opened, settled=settled)
     if as_json:
         violations = [msgspec.structs.asdict(violation) for violation in report.violations]
-        write_json({**msgspec.structs.asdict(report), "violations": violations})
+        repairs = [msgspec.to_builtins(repair) for repair in report.repairs]
+        write_json({**msgspec.structs.asdict(report), "violations": violations, "repairs": repairs})
         if not report.ok:
             raise typer.Exit(REFUSED)
         return
+    for repair in report.repairs:
+        event = repair.event
+        what = f"offsets {event.void_from} to {event.void_to - 1} are void" if event.records else "its end was lost"
+        write(
+            f"{repair.topic}/{repair.partition} offset {repair.offset}: repaired by {event.actor} at "
+            f"{rfc3339(event.at)}: {what}, {event.lost} events given up: {event.reason}"
+        )
     if report.trimmed:
         write(
             f"{report.trimmed} journal partitions were trimmed: proved from their oldest event on and folded from "

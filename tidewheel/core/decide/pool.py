@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
-from tidewheel.core.attempt import attempt_key
+from tidewheel.core.attempt import AttemptKey, attempt_key
 from tidewheel.core.decide.decision import Decision
 from tidewheel.core.mail import WorkerUnknown, WorkerWelcome
 from tidewheel.core.state import HeadPlace, Pool, PoolWorker, Waiting
@@ -102,9 +102,14 @@ def decide_expire_worker(d: Decision[Pool], command: c.ExpireWorker) -> None:
 
 
 def decide_enqueue_task(d: Decision[Pool], command: c.EnqueueTask) -> None:
-    """The attempt joins the queue; one that is there already stays where it is."""
+    """The attempt joins the queue; one that is there already stays where it is. One that holds slots is offered them
+    again: a DAG asks twice only if its journal lost the first answer."""
     key = attempt_key(command)
-    if key in d.state.waiting or key in d.state.leases:
+    if lease := d.state.leases.get(key):
+        if lease.worker in d.state.workers:
+            _offer(d, key, lease.worker)
+        return
+    if key in d.state.waiting:
         return
     d.record(
         e.TaskEnqueued(
@@ -183,6 +188,11 @@ def _grant(d: Decision[Pool], item: Waiting, worker: str) -> None:
     d.record(
         e.SlotGranted(pool=d.state.pool, at=d.now, dag=dag, run_id=run_id, task=task, attempt=attempt, worker=worker)
     )
+    _offer(d, item.key, worker)
+
+
+def _offer(d: Decision[Pool], key: AttemptKey, worker: str) -> None:
+    dag, run_id, task, attempt = key
     d.ask(
         c.GrantSlot(
             dag=dag,

@@ -20,20 +20,23 @@ class Proof:
         "_answered",
         "_cause",
         "_chain",
+        "_claim",
         "_findings",
-        "_offset",
-        "_shard_seq",
         "_trimmed",
         "_writer",
         "complete",
+        "offset",
+        "shard_seq",
     )
 
-    def __init__(self, findings: Findings, *, trimmed: bool = False) -> None:
+    def __init__(self, findings: Findings, claim: tuple[int, bytes] | None = None, *, trimmed: bool = False) -> None:
         self._findings = findings
         #: The oldest event kept is believed; what it follows is gone.
         self._trimmed = trimmed
-        self._offset = -1
-        self._shard_seq = 0
+        #: Number and chain of an event that must be here.
+        self._claim = claim
+        self.offset = -1
+        self.shard_seq = 0
         self._chain = GENESIS
         self._writer = 0
         self._cause = ""
@@ -43,9 +46,9 @@ class Proof:
 
     def follow(self, offset: int, data: bytes) -> Recorded | None:
         """The event in ``data`` with its place checked; None if it can not be judged: undecodable, or seen before."""
-        if offset <= self._offset:
-            self._findings.add(7, f"offset {offset} follows offset {self._offset}")
-        self._offset = offset
+        if offset <= self.offset:
+            self._findings.add(7, f"offset {offset} follows offset {self.offset}")
+        self.offset = offset
         chained = chain_matches(self._chain, data)
         try:
             recorded = decode_event(data)
@@ -53,12 +56,12 @@ class Proof:
             self._findings.add(7, f"the record is no event: {error}")
             self.complete = False
             self._chain = data[-CHAIN_SIZE:].rjust(CHAIN_SIZE, b"\0")
-            self._shard_seq += 1
+            self.shard_seq += 1
             return None
         if self._trimmed:
             self._trimmed = False
-            self._shard_seq, chained = recorded.shard_seq - 1, True
-        expected = self._shard_seq + 1
+            self.shard_seq, chained = recorded.shard_seq - 1, True
+        expected = self.shard_seq + 1
         if recorded.shard_seq != expected:
             self._findings.add(7, f"expected event {expected} of the partition, found {recorded.shard_seq}")
         elif not chained:
@@ -68,8 +71,10 @@ class Proof:
         if recorded.shard_seq < expected:
             return None
         self.complete &= recorded.shard_seq == expected
-        self._shard_seq = recorded.shard_seq
+        self.shard_seq = recorded.shard_seq
         self._chain = recorded.chain
+        if self._claim is not None and self._claim[0] == recorded.shard_seq and self._claim[1] != recorded.chain:
+            self._findings.add(7, f"a checkpoint names another event {recorded.shard_seq}: this is another journal")
         if recorded.writer < self._writer:
             self._findings.add(7, f"writer {recorded.writer} writes after writer {self._writer}")
         self._writer = max(self._writer, recorded.writer)

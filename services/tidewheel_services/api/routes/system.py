@@ -33,22 +33,27 @@ async def health() -> Response:
 @plain.get(f"{PREFIX}/ready", include_in_schema=False)
 @plain.get("/readyz", include_in_schema=False)
 async def ready(api: Api) -> Response:
-    """503 while the log or the read model cannot be reached. For readiness probes. Needs no token."""
-    checks = {"log": api.requests.fault or "", "read_model": await run_in_threadpool(_read_model_fault, api)}
+    """503 while the log or the read model cannot be reached. For readiness probes. Needs no token.
+
+    `checks.journal` names shards that stand still; all others are served, so that is no reason for 503.
+    """
+    read_model, journal = await run_in_threadpool(_read_model_faults, api)
+    checks = {"log": api.requests.fault or "", "read_model": read_model}
     wrong = {name: fault for name, fault in checks.items() if fault}
     if wrong:
         detail = "; ".join(f"{name}: {fault}" for name, fault in wrong.items())
         kind = "log_unavailable" if "log" in wrong else "read_model_unavailable"
         raise Problem(kind, detail, retry_after_s=2, extra={"checks": checks})
-    return answer(shapes.Health(status="ready", checks=checks))
+    return answer(shapes.Health(status="ready", checks={**checks, "journal": journal}))
 
 
-def _read_model_fault(api: Services) -> str:
+def _read_model_faults(api: Services) -> tuple[str, str]:
+    """What is wrong with the read model itself, and what it says of the journal."""
     try:
-        api.reads.read(reads.get_projector)
+        stopped = api.reads.read(reads.list_stopped_shards)
     except Problem as problem:
-        return problem.detail
-    return ""
+        return problem.detail, ""
+    return "", "; ".join(row.reason for row in stopped)
 
 
 @read.get("/lag", summary="How far behind?", responses=shapes.gives(Lag, "Per partition, with sums."))
