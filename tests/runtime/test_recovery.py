@@ -295,3 +295,16 @@ def test_a_shard_that_comes_back_folds_only_what_is_new(world: World) -> None:
     world.ask(c.StartRun(dag="one", run_id="more"))
     assert bring_up_to_date([shard], world.log, lambda: 0) > 0
     assert images(shard) == images(folded(world.log))
+
+
+def test_a_seal_holds_in_the_version_it_was_written_in(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later release writes other fields; what an earlier one sealed is still what it sealed."""
+    monkeypatch.setattr("tidewheel.runtime.seals.encode", lambda message: b"another version")
+    assert restored_of(world.log, SHARD).aggregates
+
+
+def restored_of(log: MemoryLog, number: int) -> Shard:
+    """A shard from its snapshots alone."""
+    shard = Shard(number)
+    restore(shard, records(log, SNAPSHOTS, number))
+    return shard

@@ -25,7 +25,7 @@ def claims_of(source: Log, partitions: Collection[int]) -> dict[tuple[str, int],
             message = None if record.value is None else decode(record.value)
         except DecodeError:
             continue
-        if isinstance(message, Checkpoint) and is_intact(message):
+        if isinstance(message, Checkpoint) and is_intact(record.value or b"", message):
             events = (message.events_shard_seq, message.events_chain)
             pool_events = (message.pool_events_shard_seq, message.pool_events_chain)
             for place, claim in (((EVENTS, record.partition), events), ((POOL_EVENTS, record.partition), pool_events)):

@@ -76,7 +76,8 @@ def _claimed(record: Record) -> dict[str, JournalHead]:
         message = decode(record.value or b"")
     except DecodeError:
         return {}
-    return _heads_of(message) if isinstance(message, Checkpoint) and is_intact(message) else {}
+    intact = isinstance(message, Checkpoint) and is_intact(record.value or b"", message)
+    return _heads_of(message) if isinstance(message, Checkpoint) and intact else {}
 
 
 def _heads_of(checkpoint: Checkpoint) -> dict[str, JournalHead]:
@@ -102,7 +103,7 @@ def _decoded(
             log.warning("a damaged snapshot record", offset=record.offset, partition=record.partition, why=str(error))
             damaged = True
             continue
-        if isinstance(message, Snapshot | Checkpoint) and not is_intact(message):
+        if isinstance(message, Snapshot | Checkpoint) and not is_intact(record.value or b"", message):
             log.warning("a snapshot record was altered", offset=record.offset, partition=record.partition)
             damaged = True
         elif isinstance(message, Checkpoint):
