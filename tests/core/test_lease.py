@@ -11,7 +11,7 @@ from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.decide import resend_leases
 from tidewheel.core.expressions import Scope
-from tidewheel.core.mail import AssignTask, StopAttempt
+from tidewheel.core.mail import AssignTask, LeaseRenewed, StopAttempt
 from tidewheel.core.rules import Rules
 from tidewheel.core.state import Dag
 from tidewheel.core.workflow import Python, Retry, Task
@@ -129,3 +129,42 @@ def test_only_unreported_leases_are_sent_again() -> None:
     start = c.ReportStarted(dag="d", run_id="r", task="other", attempt=1, worker="w1", started_at=NOW)
     outcome = scene.when(start, at=NOW)
     assert [mail.task for mail in resend_leases(outcome.decision.state, scene.rules)] == ["load"]
+
+
+def test_a_silent_worker_is_given_the_tasks_heartbeat_timeout() -> None:
+    patient = in_run(workflow(task("load", heartbeat_timeout_ms=300_000)), queued("load")).when(grant(), at=NOW)
+    (lease,) = patient.decision.events
+    (mail,) = patient.decision.mail
+    assert isinstance(lease, e.TaskLeased)
+    assert isinstance(mail, AssignTask)
+    assert (lease.expires_at, mail.lease_ms) == (NOW + 300_000, 300_000)
+    where = {"dag": "d", "run_id": "r", "task": "load", "attempt": 1, "worker": "w1"}
+    began = patient.when(c.ReportStarted(**where, started_at=NOW), at=NOW + 1)
+    beaten = began.when(c.ReportHeartbeat(**where, beat=1), at=NOW + 100_000)
+    for outcome, at in ((began, NOW + 1), (beaten, NOW + 100_000)):
+        (event,) = outcome.decision.events
+        (renewed,) = outcome.decision.mail
+        assert isinstance(event, e.TaskStarted | e.TaskHeartbeat)
+        assert isinstance(renewed, LeaseRenewed)
+        assert (event.expires_at, renewed.lease_ms) == (at + 300_000, 300_000)
+    beaten.when(c.ExpireLease(dag="d", run_id="r", task="load", attempt=1), at=NOW + 399_999).then()
+
+
+def test_all_attempts_together_have_the_total_timeout() -> None:
+    """The second attempt gets what is left; one that would begin too late is not made."""
+    bounded = task(
+        "load", timeout_ms=40_000, total_timeout_ms=60_000, retry=Retry(max=5, delay_ms=10_000, jitter=False)
+    )
+    outcome = in_run(workflow(bounded), queued("load")).when(grant(), at=NOW)
+    (mail,) = outcome.decision.mail
+    assert isinstance(mail, AssignTask)
+    assert mail.timeout_ms == 40_000
+    where = {"dag": "d", "run_id": "r", "task": "load", "worker": "w1", "started_at": NOW, "ended_at": NOW}
+    failure = {**where, "kind": "timeout", "message": "too long"}
+    outcome = outcome.when(c.ReportFailure(**failure, attempt=1), at=NOW + 40_000)
+    outcome = outcome.when(c.RetryTask(dag="d", run_id="r", task="load"), at=NOW + 50_000)
+    outcome = outcome.when(grant(2), at=NOW + 51_000)
+    (mail,) = outcome.decision.mail
+    assert isinstance(mail, AssignTask)
+    assert mail.timeout_ms == 9_000
+    outcome.when(c.ReportFailure(**failure, attempt=2), at=NOW + 53_000).then(e.TaskFailed, e.RunFailed)

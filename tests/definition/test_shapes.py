@@ -133,11 +133,7 @@ def test_a_misspelt_key_is_refused_with_the_nearest(message: Message, marked: st
             task(f"§{key}: x")
             for key in ("wait_for", "switch", "workflow", "trigger", "container", "kubernetes", "celery")
         ),
-        *(
-            task(f"run: x, §{key}: x")
-            for key in (*("total_timeout", "queue_timeout", "heartbeat_timeout", "inputs", "notify", "deadlines"),)
-        ),
-        f"id: a\ndefaults: {{§total_timeout: 1h}}\n{TASKS}",
+        *(task(f"run: x, §{key}: x") for key in ("inputs", "notify", "deadlines")),
     ],
 )
 def test_keys_of_the_language_to_come_are_refused_and_not_ignored(message: Message, marked: str) -> None:

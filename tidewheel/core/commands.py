@@ -155,6 +155,7 @@ FailureKind = Literal[
     "setup",  # the task could not begin: callable not importable, secret missing
     "expression",  # an expression of the definition failed to evaluate
     "instances",  # instances of a mapped task failed
+    "queue_timeout",  # longer ready than the task's queue_timeout, and not leased
     "unplaceable",  # no worker of the pool could ever take it
     "lease_expired",  # the worker fell silent
     "worker_lost",  # the worker gave the attempt up (shutdown, self-fencing, its runner crashed)
@@ -241,6 +242,10 @@ class ExpireLease(AttemptCommand, frozen=True, kw_only=True):
     """The lease of an attempt was not renewed in time."""
 
 
+class ExpireQueued(AttemptCommand, frozen=True, kw_only=True):
+    """An attempt was ready for longer than its task's ``queue_timeout`` and not leased."""
+
+
 class RetryTask(Command, frozen=True, kw_only=True):
     """The back-off before the next attempt is over."""
 
@@ -287,9 +292,10 @@ DagCommand = (
     | FireSchedule
     | ExpireLease
     | RetryTask
+    | ExpireQueued
     | BeginInstances
 )
 PoolCommand = (
     ConfigurePool | JoinPool | RenewWorker | LeavePool | EnqueueTask | ReleaseSlot | ExpireWorker | AllocateSlots
 )
-TIMERS = (FireSchedule, ExpireLease, RetryTask, BeginInstances, ExpireWorker, AllocateSlots)
+TIMERS = (FireSchedule, ExpireLease, RetryTask, ExpireQueued, BeginInstances, ExpireWorker, AllocateSlots)

@@ -12,10 +12,11 @@ from typing import TypeAlias
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
+from tidewheel.core.attempt import attempt_fields
 from tidewheel.core.calendar import fires_at, next_slot
 from tidewheel.core.state import Aggregate, Dag, Pool, RunState
 
-Timer: TypeAlias = c.FireSchedule | c.ExpireLease | c.RetryTask | c.BeginInstances | c.ExpireWorker
+Timer: TypeAlias = c.FireSchedule | c.ExpireLease | c.ExpireQueued | c.RetryTask | c.BeginInstances | c.ExpireWorker
 
 #: After any of these the next slot may fire at another time, or may fire at all.
 _SCHEDULE_EVENTS = (
@@ -47,6 +48,9 @@ def due_at(state: Aggregate, timer: Timer, backlog_runs: int) -> int | None:
     match timer:
         case c.ExpireLease():
             return task.expires_at if task.live and task.attempt == timer.attempt else None
+        case c.ExpireQueued():
+            attempt = task.attempt + (task.phase != "queued")
+            return _queue_deadline(state, run, timer.task) if timer.attempt == attempt else None
         case c.RetryTask():
             return task.retry_at if task.phase == "retrying" else None
         case c.BeginInstances():
@@ -59,6 +63,15 @@ def _may_begin(state: Dag, run: RunState, name: str) -> bool:
     if fan is None or run.cancel_requested:
         return False
     return fan.room(state.definitions[run.version].tasks[name].max_parallel) > 0
+
+
+def _queue_deadline(state: Dag, run: RunState, name: str) -> int | None:
+    """When a task that is ready is so for too long; None: never, or it is not."""
+    task = run.task(name)
+    if task.phase != "queued" and task.ready_order is None:
+        return None
+    longest = state.definitions[run.version].task(name).queue_timeout_ms
+    return None if longest is None else task.ready_at + longest
 
 
 def schedule_due(state: Dag, backlog_runs: int) -> int | None:
@@ -78,6 +91,10 @@ def armed_by(event: e.Event, state: Aggregate, backlog_runs: int) -> tuple[int, 
         case e.TaskLeased():
             lease = c.ExpireLease(dag=event.dag, run_id=event.run_id, task=event.task, attempt=event.attempt)
             return (event.expires_at, lease)
+        case e.TaskQueued() | e.TaskReady():
+            assert isinstance(state, Dag)
+            deadline = _queue_deadline(state, state.runs[event.run_id], event.task)
+            return None if deadline is None else (deadline, c.ExpireQueued(**attempt_fields(event)))
         case e.TaskFailed() | e.LeaseExpired() if event.retry_at is not None:
             return (event.retry_at, c.RetryTask(dag=event.dag, run_id=event.run_id, task=event.task))
         case e.TaskExpanded():
@@ -111,6 +128,12 @@ def timers_of(state: Aggregate, backlog_runs: int) -> Iterator[tuple[int, Timer]
             if task.live:
                 lease = c.ExpireLease(dag=state.dag, run_id=run.run_id, task=name, attempt=task.attempt)
                 yield (task.expires_at, lease)
+            elif (deadline := _queue_deadline(state, run, name)) is not None:
+                attempt = task.attempt + (task.phase != "queued")
+                yield (
+                    deadline,
+                    c.ExpireQueued(dag=state.dag, run_id=run.run_id, task=name, attempt=attempt),
+                )
             elif task.phase == "retrying" and task.retry_at is not None:
                 yield (task.retry_at, c.RetryTask(dag=state.dag, run_id=run.run_id, task=name))
             elif task.started_at is not None and _may_begin(state, run, name):

@@ -40,6 +40,10 @@ class TaskState(msgspec.Struct, frozen=True):
     #: The live lease's end.
     expires_at: int = 0
     started_at: int | None = None
+    #: When the attempt became ready, when it was leased, and when the first one was.
+    ready_at: int = 0
+    leased_at: int = 0
+    first_leased_at: int | None = None
     #: When the back-off is over.
     retry_at: int | None = None
     output: str | None = None

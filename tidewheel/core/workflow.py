@@ -127,6 +127,12 @@ class Task(_Plain, frozen=True):
     infra_retries: int = 3
     #: Longest one attempt may run; None sets no bound.
     timeout_ms: int | None = None
+    #: From the first attempt's lease to the end of the last, the waits between them included.
+    total_timeout_ms: int | None = None
+    #: From being ready to being leased.
+    queue_timeout_ms: int | None = None
+    #: How long its worker may be silent; None: as long as a lease usually is.
+    heartbeat_timeout_ms: int | None = None
     pool: str = DEFAULT_POOL
     pool_slots: int = 1
     #: An expression that gives a list, or the list itself: the task runs once per item. None: it runs once.

@@ -88,7 +88,8 @@ def _task(written: Draft, defaults: dict[str, Any]) -> Task:
             if name in source:
                 fields[name] = source[name]
                 break
-    timeout = written.get("timeout", defaults.get("timeout"))
+    for name in ("timeout", "total_timeout", "queue_timeout", "heartbeat_timeout"):
+        fields[f"{name}_ms"] = written.get(name, defaults.get(name))
     return Task(
         id=written["id"],
         action=_action(written),
@@ -96,7 +97,6 @@ def _task(written: Draft, defaults: dict[str, Any]) -> Task:
         if_=condition_source(written["if"]) if "if" in written else None,
         env=dict(written.get("env", {})),
         retry=_retry(written, defaults),
-        timeout_ms=timeout,
         **mapping,
         **fields,
     )

@@ -138,6 +138,11 @@ _SHARED: Final = {
     "retry": Key(_RETRY, "How often and how soon a failed attempt is tried again."),
     "infra_retries": Key(Integer(0, 10_000), "Extra tries after a lost worker or an expired lease.", default=3),
     "timeout": Key(Duration(), "Longest one attempt may run."),
+    "total_timeout": Key(Duration(1_000), "Longest all attempts together may take, the waits between them included."),
+    "queue_timeout": Key(Duration(), "Longest it may be ready without a worker taking it; then it fails."),
+    "heartbeat_timeout": Key(
+        Duration(5_000), "Longest its worker may be silent before the attempt is lost; without it 30 s."
+    ),
     "pool": Key(
         Text("the name of a pool (small letters, digits, underscores)", ID_PATTERN, length_max=ID_LENGTH_MAX),
         "The pool whose workers run it.",
@@ -145,8 +150,6 @@ _SHARED: Final = {
     ),
     "pool_slots": Key(Integer(1, 100_000), "Slots that one attempt takes.", default=1),
 }
-_LATER_SHARED: Final = frozenset({"total_timeout", "queue_timeout", "heartbeat_timeout"})
-
 _STATUS = Integer(100, 599)
 _HTTP = Record(
     "http",
@@ -200,7 +203,7 @@ _TASK = Record(
         "fail_fast": Key(Boolean(), "Whether one failed instance ends the others.", default=False),
         **_SHARED,
     },
-    later=LATER_ACTIONS | _LATER_SHARED | {"inputs", "notify", "deadlines"},
+    later=LATER_ACTIONS | {"inputs", "notify", "deadlines"},
     one_of=ACTIONS,
 )
 
@@ -219,7 +222,7 @@ WORKFLOW: Final = Record(
             MapOf(_NAME_PATTERN, _INPUT, "a mapping of input names to declarations", _NAME_MEANING),
             "Typed parameters of a run, checked before it is created.",
         ),
-        "defaults": Key(Record("defaults", _SHARED, later=_LATER_SHARED), "What tasks get unless they say otherwise."),
+        "defaults": Key(Record("defaults", _SHARED), "What tasks get unless they say otherwise."),
         "env": Key(_ENV, f"For every task. {_ENV_DOC}"),
         "priority": Key(Integer(-1_000, 1_000), "Higher goes first in every pool.", default=0),
         "concurrency": Key(

@@ -30,6 +30,7 @@ from tidewheel.core.decide.pool import (
 )
 from tidewheel.core.decide.run import decide_cancel_run, decide_start_run
 from tidewheel.core.decide.task import (
+    decide_expire_queued,
     decide_report_cancelled,
     decide_report_failure,
     decide_report_heartbeat,
@@ -61,6 +62,7 @@ DECISIONS: Mapping[type[c.Command], Callable[[Any, Any], None]] = {
     c.FireSchedule: decide_fire_schedule,
     c.ExpireLease: decide_expire_lease,
     c.RetryTask: decide_retry_task,
+    c.ExpireQueued: decide_expire_queued,
     c.BeginInstances: decide_begin_instances,
     c.ConfigurePool: decide_configure_pool,
     c.JoinPool: decide_join_pool,

@@ -13,7 +13,7 @@ from tidewheel.core.attempt import attempt_fields
 from tidewheel.core.decide.decision import Decision
 from tidewheel.core.decide.flow import advance
 from tidewheel.core.decide.queue import queue_held, release
-from tidewheel.core.decide.task import next_try
+from tidewheel.core.decide.task import lease_ms_of, next_try
 from tidewheel.core.expressions import ExpressionError
 from tidewheel.core.graph import encode_action
 from tidewheel.core.mail import AssignTask, StopAttempt
@@ -21,6 +21,7 @@ from tidewheel.core.mapping import written_task
 from tidewheel.core.rules import ACTION_BYTES_MAX, Rules
 from tidewheel.core.scope import render_action, scope_of
 from tidewheel.core.state import Dag, RunState, TaskState
+from tidewheel.core.workflow import Task
 
 
 def decide_grant_slot(d: Decision[Dag], command: c.GrantSlot) -> None:
@@ -52,7 +53,7 @@ def decide_grant_slot(d: Decision[Dag], command: c.GrantSlot) -> None:
             at=d.now,
             worker=command.worker,
             mail_partition=command.mail_partition,
-            expires_at=d.now + d.rules.lease_ms,
+            expires_at=d.now + lease_ms_of(d, command),
         )
     )
     d.post(_assignment(d.state, d.state.runs[run.run_id], command.task, action, d.rules))
@@ -149,6 +150,14 @@ def _action(state: Dag, run: RunState, name: str, rules: Rules) -> str:
     return action
 
 
+def _time_left(task: Task, lease: TaskState) -> int | None:
+    """How long the attempt may run: its own ``timeout``, or what is left of all attempts' together."""
+    if task.total_timeout_ms is None or lease.first_leased_at is None:
+        return task.timeout_ms
+    left = max(1, lease.first_leased_at + task.total_timeout_ms - lease.leased_at)
+    return left if task.timeout_ms is None else min(left, task.timeout_ms)
+
+
 def _assignment(state: Dag, run: RunState, name: str, action: str, rules: Rules) -> AssignTask:
     task = state.definitions[run.version].task(name)
     lease: TaskState = run.task(name)
@@ -161,9 +170,9 @@ def _assignment(state: Dag, run: RunState, name: str, action: str, rules: Rules)
         attempt=lease.attempt,
         pool=task.pool,
         action=action,
-        lease_ms=rules.lease_ms,
+        lease_ms=task.heartbeat_timeout_ms or rules.lease_ms,
         expires_at=lease.expires_at,
-        timeout_ms=task.timeout_ms,
+        timeout_ms=_time_left(task, lease),
         logical_date=run.logical_date,
         interval_start=run.interval_start,
         interval_end=run.interval_end,

@@ -33,7 +33,7 @@ def decide_report_started(d: Decision[Dag], command: c.ReportStarted) -> None:
                 actor=command.actor,
                 worker=command.worker,
                 started_at=command.started_at,
-                expires_at=d.now + d.rules.lease_ms,
+                expires_at=d.now + lease_ms_of(d, command),
             )
         )
     else:
@@ -59,10 +59,16 @@ def _renew(d: Decision[Dag], command: c.Report, progress: str | None) -> None:
             at=d.now,
             actor=command.actor,
             worker=command.worker,
-            expires_at=d.now + d.rules.lease_ms,
+            expires_at=d.now + lease_ms_of(d, command),
             progress=progress,
         )
     )
+
+
+def lease_ms_of(d: Decision[Dag], command: c.AttemptCommand) -> int:
+    """How long the attempt's worker may be silent."""
+    task = d.state.definitions[d.state.runs[command.run_id].version].task(command.task)
+    return task.heartbeat_timeout_ms or d.rules.lease_ms
 
 
 def _acknowledge(d: Decision[Dag], command: c.Report, beat: int) -> None:
@@ -77,7 +83,7 @@ def _acknowledge(d: Decision[Dag], command: c.Report, beat: int) -> None:
             task=command.task,
             attempt=command.attempt,
             beat=beat,
-            lease_ms=d.rules.lease_ms,
+            lease_ms=lease_ms_of(d, command),
         )
     )
     if task.cancel_requested:
@@ -161,8 +167,9 @@ def next_try(d: Decision[Dag], run_id: str, name: str, kind: c.FailureKind, exit
     if run.cancel_requested or state.cancel_requested:
         return None
     lost = kind in ("lease_expired", "worker_lost")
-    return retry_at(
-        d.state.definitions[run.version].task(name),
+    task = d.state.definitions[run.version].task(name)
+    again = retry_at(
+        task,
         kind=kind,
         exit_code=exit_code,
         failures=state.failures + (not lost),
@@ -170,6 +177,10 @@ def next_try(d: Decision[Dag], run_id: str, name: str, kind: c.FailureKind, exit
         identity=f"{d.state.dag}/{run_id}/{name}/{state.attempt}",
         now=d.now,
     )
+    if again is None or task.total_timeout_ms is None or state.first_leased_at is None:
+        return again
+    # What begins in the last second has no time to do anything.
+    return again if again + 1_000 < state.first_leased_at + task.total_timeout_ms else None
 
 
 def decide_report_cancelled(d: Decision[Dag], command: c.ReportCancelled) -> None:
@@ -251,6 +262,39 @@ def _stop(d: Decision[Dag], command: c.Report, partition: int, *, cancel: bool, 
             reason=reason,
         )
     )
+
+
+def decide_expire_queued(d: Decision[Dag], command: c.ExpireQueued) -> None:
+    """Nobody took it in time: the task fails, with where it waited."""
+    run = d.state.runs.get(command.run_id)
+    if run is None:
+        return
+    state = run.task(command.task)
+    task = d.state.definitions[run.version].task(command.task)
+    queued = state.phase == "queued"
+    if not queued and state.ready_order is None:
+        return
+    if command.attempt != state.attempt + (not queued) or state.ready_at + (task.queue_timeout_ms or 0) > d.now:
+        return
+    where = f"in pool '{task.pool}'" if queued else "for a place within max_tasks"
+    d.record(
+        e.TaskFailed(
+            dag=command.dag,
+            run_id=command.run_id,
+            task=command.task,
+            attempt=state.attempt,
+            at=d.now,
+            worker="",
+            started_at=None,
+            ended_at=d.now,
+            kind="queue_timeout",
+            message=f"it waited {where} for longer than its queue_timeout, {(task.queue_timeout_ms or 0) / 1000:g} s",
+        )
+    )
+    advance(d, command.run_id, command.task)
+    queue_held(d)
+    if queued:
+        release(d, task.pool, command.run_id, command.task, command.attempt, "queue_timeout")
 
 
 def decide_retry_task(d: Decision[Dag], command: c.RetryTask) -> None:

@@ -22,7 +22,9 @@ def fold_task_ready(state: Dag, event: e.TaskReady) -> Dag:
     """It waits in the DAG."""
     run = state.runs[event.run_id]
     task = run.task(event.task)
-    held = replace(task, phase=next_task_phase(task.phase, event), ready_order=state.held, retry_at=None)
+    held = replace(
+        task, phase=next_task_phase(task.phase, event), ready_order=state.held, retry_at=None, ready_at=event.at
+    )
     waiting = replace(state, held=state.held + 1, ready=state.ready.add(ready_place(run, event.task, state.held)))
     return _with_task(waiting, run, event, task, held)
 
@@ -54,6 +56,8 @@ def fold_task_queued(state: Dag, event: e.TaskQueued) -> Dag:
         losses=task.losses,
         upstreams=task.upstreams,
         item=task.item,
+        ready_at=event.at if task.ready_order is None else task.ready_at,
+        first_leased_at=task.first_leased_at,
     )
     return _with_task(_left_ready(state, run, event.task, task), run, event, task, queued)
 
@@ -68,6 +72,8 @@ def fold_task_leased(state: Dag, event: e.TaskLeased) -> Dag:
         worker=event.worker,
         mail_partition=event.mail_partition,
         expires_at=event.expires_at,
+        leased_at=event.at,
+        first_leased_at=event.at if task.first_leased_at is None else task.first_leased_at,
     )
     return _with_task(state, run, event, task, leased)
 
@@ -118,9 +124,10 @@ def _attempt_failed(state: Dag, event: e.TaskFailed | e.LeaseExpired, *, lost: b
         failures=task.failures + (not lost),
         losses=task.losses + lost,
         retry_at=retry_at,
+        ready_order=None,
         expires_at=0,
     )
-    return _with_task(state, run, event, task, ended)
+    return _with_task(_left_ready(state, run, event.task, task), run, event, task, ended)
 
 
 def fold_task_succeeded(state: Dag, event: e.TaskSucceeded) -> Dag:

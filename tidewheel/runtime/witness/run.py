@@ -291,7 +291,7 @@ class RunWitness:
             self._ended(task, "failed", event)
             return
         unrun = not event.worker
-        if not self._is_now(task, event, frozenset({"scheduled", "queued"}) if unrun else LIVE):
+        if not self._is_now(task, event, frozenset({"scheduled", "ready", "queued"}) if unrun else LIVE):
             return
         if not unrun:
             self._check_worker(task, event)
