@@ -64,6 +64,10 @@ unit: $(STAMP) ## Run the tests that need no server
 contract: $(STAMP) ## Run the contract that every log driver must pass
 	@$(BIN)/python -m pytest tests/log $(ARGS)
 
+.PHONY: simulate
+simulate: $(STAMP) ## Play the engine under faults and virtual time; ARGS="--seeds 20000 --jobs 2" plays more
+	@$(BIN)/tidewheel simulate --faults $(ARGS)
+
 .PHONY: check
 check: lint types layers tidy ## Lint, types, layers and house rules
 

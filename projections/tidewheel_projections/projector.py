@@ -19,6 +19,7 @@ from tidewheel.log.interface import Log, LogError, Reader
 from tidewheel_projections.journal import Place
 from tidewheel_projections.schema import LIVE, Connection, migrate, use_schema
 from tidewheel_projections.session import Replaced, Session
+from tidewheel_projections.store import Store
 
 #: Most records in one transaction.
 BATCH_MAX = 5_000
@@ -92,7 +93,7 @@ class Projector:
                 _log.info("read_model_migrated", files=migrated)
             if not self._become_writer(connection, stop):
                 return
-            session = Session(connection, self._log)
+            session = Session(Store(connection), self._log)
             self.writing, self.fault = True, ""
             while not stop.is_set():
                 # A stopped partition is left out of the next reader.

@@ -73,7 +73,7 @@ def verify(dsn: str, log: Log, progress: Progress | None = None) -> list[Differe
         try:
             # One moment of the tables in use, whatever a running projector does meanwhile.
             live.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            tracks = Store.tracks_of(live, log.partitions)
+            tracks = Store(live).tracks(log.partitions)
             _replay(connection, _VERIFIED, log, {track.place: track.last_offset for track in tracks}, progress)
             use_schema(connection, _VERIFIED)
             return list(_differences(live, connection, tracks, log.partitions))
@@ -103,7 +103,7 @@ def _replay(
     repairs: dict[Place, tuple[Repair, ...]] = {}
     while True:
         _fresh_schema(connection, schema)
-        session = Session(connection, log)
+        session = Session(Store(connection), log)
         session.journals.repairs.update(repairs)
         try:
             return _fold(session, log, until, progress)
@@ -174,7 +174,7 @@ def _differences(
     live: Connection, replayed: Connection, tracks: Sequence[Track], partitions: int
 ) -> Iterator[Difference]:
     found = 0
-    expected_tracks = Store.tracks_of(replayed, partitions)
+    expected_tracks = Store(replayed).tracks(partitions)
     for track, expected in zip(tracks, expected_tracks, strict=True):
         mine = (track.last_offset, track.shard_seq, track.chain.hex())
         theirs = (expected.last_offset, expected.shard_seq, expected.chain.hex())

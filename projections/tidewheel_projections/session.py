@@ -17,7 +17,6 @@ from tidewheel.log.interface import JOURNALS, Log, Record
 from tidewheel.runtime.repairs import repairs_of
 from tidewheel_projections.folding import Folding
 from tidewheel_projections.journal import Journals, Place
-from tidewheel_projections.schema import Connection
 from tidewheel_projections.store import REFUSED, Store
 
 _log = structlog.get_logger("tidewheel.projector")
@@ -36,15 +35,11 @@ _UNFIT: tuple[type[Exception], ...] = (CannotFold, *REFUSED)
 
 
 class Session:
-    """Applies records to the schema that the connection's ``search_path`` names.
+    """Applies records to the tables of ``store``."""
 
-    The connection is in autocommit mode.
-    """
-
-    def __init__(self, connection: Connection, log: Log) -> None:
-        self._connection = connection
+    def __init__(self, store: Store, log: Log) -> None:
         self._log = log
-        self._store = Store(connection)
+        self._store = store
         self._epoch = self._store.epoch()
         self.journals = Journals(())
         #: Ends of stopped journals when they were last searched for repairs.
@@ -58,7 +53,7 @@ class Session:
         self._store.rolled_back()
         self._folding = Folding()
         repairs = self.journals.repairs
-        self.journals = Journals(Store.tracks_of(self._connection, self._log.partitions))
+        self.journals = Journals(self._store.tracks(self._log.partitions))
         self.journals.repairs = repairs
 
     def take_up_repaired(self) -> bool:
@@ -103,7 +98,7 @@ class Session:
                 track.end_offset = end
                 track.next_offset = max(following, track.next_offset)
                 self.journals.moved.add(place)
-        with self._connection.transaction():
+        with self._store.transaction():
             self._refuse_if_replaced()
             self._store.write_tracks(self.journals)
             self._store.write_health(instance, started_at)
@@ -122,7 +117,7 @@ class Session:
                 journals.tracks[place].next_offset = next_offsets[place]
         if not journals.moved:
             return 0
-        with self._connection.transaction():
+        with self._store.transaction():
             self._refuse_if_replaced()
             recorded = [(item.message, item.partition) for item in placed if isinstance(item.message, Recorded)]
             store.load(folding, folding.needed([message.event for message, _ in recorded]))
@@ -167,7 +162,7 @@ class Session:
 
     def _write_tracks(self) -> None:
         if self.journals.moved:
-            with self._connection.transaction():
+            with self._store.transaction():
                 self._refuse_if_replaced()
                 self._store.write_tracks(self.journals)
             self.journals.moved.clear()

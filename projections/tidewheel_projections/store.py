@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
@@ -41,7 +42,10 @@ STAGED_ROWS_MIN = 20
 
 
 class Store:
-    """Reads and writes the tables of one schema through one connection, whose ``search_path`` names it."""
+    """Reads and writes the tables of one schema through one connection, whose ``search_path`` names it.
+
+    The connection is in autocommit mode.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -54,10 +58,13 @@ class Store:
         assert found is not None, "the table read_model has lost its row"
         return str(found[0])
 
-    @staticmethod
-    def tracks_of(connection: Connection, partitions: int) -> list[Track]:
+    def transaction(self) -> AbstractContextManager[object]:
+        """All or nothing of what is written within."""
+        return self._connection.transaction()
+
+    def tracks(self, partitions: int) -> list[Track]:
         """Where every followed partition stands."""
-        rows = connection.execute(
+        rows = self._connection.execute(
             "SELECT topic, partition, last_offset, next_offset, shard_seq, chain,"
             " (extract(epoch FROM last_at) * 1000)::bigint, end_offset, stopped FROM projection_positions"
         )
@@ -169,21 +176,9 @@ class Store:
                     tasks.append(astuple(pool.tasks[key]))
                 else:
                     gone.append((pool.row.pool, *key))
-        if left:
-            self._connection.execute(
-                "DELETE FROM workers w USING unnest(%s::text[], %s::text[]) AS u(p, n)"
-                ' WHERE w.pool = u.p COLLATE "C" AND w.worker = u.n COLLATE "C"',
-                _columns(left),
-            )
+        self._delete(WORKERS, left)
         self._upsert(WORKERS, workers, careful)
-        if gone:
-            self._connection.execute(
-                "DELETE FROM pool_tasks t"
-                " USING unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::int[]) AS u(p, d, r, k, a)"
-                ' WHERE t.pool = u.p COLLATE "C" AND t.dag = u.d COLLATE "C" AND t.run_id = u.r COLLATE "C"'
-                ' AND t.task = u.k COLLATE "C" AND t.attempt = u.a',
-                _columns(gone),
-            )
+        self._delete(POOL_TASKS, gone)
         self._upsert(POOL_TASKS, tasks, careful)
 
     def _append(self, placed: Iterable[Placed], careful: bool) -> None:
@@ -206,6 +201,10 @@ class Store:
                     copy.write_row(row)
         self._upsert(TASK_LOGS, chunks, careful)
         self._upsert(DEAD_LETTERS_TABLE, letters, careful)
+
+    def _delete(self, table: Table, keys: Rows) -> None:
+        if keys:
+            self._connection.execute(table.delete.encode(), _columns(keys))
 
     def _upsert(self, table: Table, rows: Rows, careful: bool) -> None:
         if not rows:

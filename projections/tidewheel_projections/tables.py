@@ -74,6 +74,15 @@ class Table:
         values = ", ".join(_unstaged(f"%s::{_STAGED[kind]}", kind) for _, kind in self.columns)
         return self._upsert(f"VALUES ({values})")
 
+    @property
+    def delete(self) -> str:
+        """Take out the rows of keys, which are given as an array for each key column."""
+        kinds = dict(self.columns)
+        arrays = ", ".join(f"%s::{_STAGED[kinds[name]]}[]" for name in self.key)
+        collation = {name: ' COLLATE "C"' if kinds[name] == "text" else "" for name in self.key}
+        same = " AND ".join(f"t.{name} = u.{name}{collation[name]}" for name in self.key)
+        return f"DELETE FROM {self.name} t USING unnest({arrays}) AS u({', '.join(self.key)}) WHERE {same}"
+
     def _upsert(self, rows: str) -> str:
         insert = f"INSERT INTO {self.name} ({', '.join(name for name, _ in self.columns)}) {rows}"
         conflict = f"ON CONFLICT ({', '.join(self.key)})"

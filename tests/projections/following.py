@@ -14,6 +14,7 @@ from tidewheel_projections.journal import FOLLOWED
 from tidewheel_projections.projector import Projector, connect
 from tidewheel_projections.schema import migrate
 from tidewheel_projections.session import Session
+from tidewheel_projections.store import Store
 from tidewheel_projections.tables import TABLES
 
 
@@ -45,7 +46,7 @@ def session(log: Log, dsn: str) -> Iterator[Session]:
     """A session to apply records by hand."""
     with connect(dsn) as connection:
         migrate(connection)
-        yield Session(connection, log)
+        yield Session(Store(connection), log)
 
 
 def project_all(log: Log, dsn: str, batch: int = 5000) -> int:

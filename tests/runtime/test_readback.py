@@ -8,11 +8,14 @@ import pytest
 from tests.runtime.test_quarantine import BROKEN, BROKEN_DAG, SOUND_DAG, ended, restart, start, world
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
-from tidewheel.log.interface import EVENTS
+from tidewheel.log.interface import EVENTS, Append
 from tidewheel.runtime.checker import Report, check_log
 from tidewheel.runtime.quarantine import StoppedShard
+from tidewheel.runtime.readback import ReadBack
+from tidewheel.runtime.recovery import bring_up_to_date
 from tidewheel.runtime.repair import Repaired, repair
 from tidewheel.runtime.repair_plan import examine
+from tidewheel.runtime.shard import Shard
 from tidewheel.testing.world import World
 from tidewheel.wire.codec import decode_event, encode_event
 
@@ -180,3 +183,24 @@ def test_after_a_restart_nothing_is_taken_for_damage(world: World) -> None:
         restart(world)
     world.advance(20_000)
     world.check()
+
+
+def test_an_owner_that_wrote_nothing_in_its_term_is_followed_by_one_of_the_same_term(world: World) -> None:
+    """The late one must not take the other's events for a journal that broke."""
+    late = Shard(BROKEN)
+    bring_up_to_date([late], world.log, lambda: 0)
+    late.writer += 1
+    reading = ReadBack(world.log)
+    reading.begin(late)
+    head = late.heads[EVENTS]
+    paused = e.DagPaused(dag=BROKEN_DAG, at=world.now)
+    data, _ = encode_event(
+        paused, seq=9, shard_seq=head.shard_seq + 1, writer=late.writer, cause="timer", previous=head.chain
+    )
+    world.log.producer().send(Append(EVENTS, BROKEN_DAG.encode(), data, partition=BROKEN))
+    assert reading.look({BROKEN: late}, 0) == {}
+    # Having written in that term itself, it knows that nobody else could.
+    late.heads[EVENTS] = head._replace(writer=late.writer)
+    again = ReadBack(world.log)
+    again.begin(late)
+    assert again.look({BROKEN: late}, 0)[BROKEN].kind == "not_what_was_written"

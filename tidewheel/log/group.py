@@ -80,6 +80,11 @@ class Group:
         """Whether the member still holds each shard under the epoch given."""
         return all(member.epochs.get(shard) == epoch for shard, epoch in shards.items())
 
+    def epoch_of(self, shard: int) -> int | None:
+        """Under which the shard is held; None if nobody holds it."""
+        holder = self._holders.get(shard)
+        return None if holder is None else holder.epochs[shard]
+
     def _due(self, member: Member) -> range:
         names = sorted(self._members)
         place = names.index(member.instance)

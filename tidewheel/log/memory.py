@@ -173,6 +173,20 @@ class MemoryLog:
             value = record.value[:at] + bytes([record.value[at] ^ 1]) + record.value[at + 1 :]
             log[offset] = msgspec.structs.replace(record, value=value)
 
+    def records_of(self, topic: str, partition: int) -> list[Record | None]:
+        """The records themselves, by offset, None where there is none; what a simulation changes here is damaged."""
+        return self._records[topic, partition]
+
+    def epoch_of(self, shard: int) -> int | None:
+        """Under which the shard is owned now; None if nobody owns it."""
+        with self._changed:
+            return self._group.epoch_of(shard)
+
+    def forgive(self) -> None:
+        """Forget the faults that have not come yet."""
+        with self._changed:
+            self._faults.clear()
+
     # Shared with producers, readers and owners; callers hold the lock.
 
     def _append(self, record: Append, timestamp: int) -> tuple[tuple[str, int], int]:

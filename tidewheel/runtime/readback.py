@@ -151,9 +151,18 @@ def _matched(head: JournalHead, record: Record, shard: Shard) -> JournalHead:
             recorded = decode_event(value)
         except DecodeError:
             recorded = None
-        if recorded is not None and recorded.writer > shard.writer:
+        if recorded is not None and _is_of_next_owner(recorded.writer, shard):
             raise _Deposed
         place = (record.topic, record.partition, record.offset)
         detail = f"its owner, writer {shard.writer}, did not write this here"
         raise broken(head, *place, "not_what_was_written", detail, found=recorded, value=value)
     return JournalHead(record.offset + 1, head.shard_seq + 1, chain, head.writer, record.offset)
+
+
+def _is_of_next_owner(writer: int, shard: Shard) -> bool:
+    """Whether an event of this term tells that the shard has gone to another owner.
+
+    A term in which nothing was written has left no trace: the next owner has the same.
+    """
+    unused = all(head.writer < shard.writer for head in shard.heads.values())
+    return writer > shard.writer or (unused and writer == shard.writer)

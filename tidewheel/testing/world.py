@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -28,7 +28,7 @@ from tidewheel.log.interface import COMMANDS, JOURNALS, MAIL, Append
 from tidewheel.log.memory import MemoryLog
 from tidewheel.log.partition import partition_of
 from tidewheel.runtime.checker import Report, check_log
-from tidewheel.runtime.scheduler import Scheduler
+from tidewheel.runtime.scheduler import Scheduler, Status
 from tidewheel.wire.codec import DecodeError, decode, decode_event, encode
 
 #: Monday, 2026-01-05 00:00 UTC.
@@ -50,11 +50,24 @@ class Outcome:
 
 
 Behaviour = Callable[[AssignTask], Outcome]
+#: dag, run_id, task, attempt
+AttemptPlace: TypeAlias = tuple[str, str, str, int]
 
 
 def succeed(assignment: AssignTask) -> Outcome:
     """Every attempt succeeds at once."""
     return Outcome()
+
+
+class Turning(Protocol):
+    """A scheduler, or what stands for one."""
+
+    @property
+    def status(self) -> Status:
+        """What it tells of itself."""
+
+    def step(self, timeout_s: float) -> bool:
+        """One turn; true if anything was committed."""
 
 
 @dataclass
@@ -66,14 +79,18 @@ class SimulatedWorker:
     pools: dict[str, int]
     behaviour: Behaviour
     alive: bool = True
-    running: dict[tuple[str, str, str, int], AssignTask] = field(default_factory=dict)
-    seen: set[tuple[str, str, str, int]] = field(default_factory=set)
+    running: dict[AttemptPlace, AssignTask] = field(default_factory=dict)
+    seen: set[AttemptPlace] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.partition = partition_of(self.name.encode(), self.world.log.partitions)
         start = self.world.log.end_offset(MAIL, self.partition)
         self.reader = self.world.log.reader({(MAIL, self.partition): start})
         self.join()
+
+    def clock(self) -> int:
+        """What it takes for now."""
+        return self.world.now
 
     def join(self) -> None:
         """Offer the slots, and again every third of a worker's term."""
@@ -117,24 +134,24 @@ class SimulatedWorker:
         if outcome.silent:
             return
         self.running[key] = assignment
-        begun = self.world.now
+        begun = self.clock()
         if outcome.takes_ms:
             self.world.send(c.ReportStarted(**self._place(key), started_at=begun))
             self._beat(key, 1)
         self.world.after(outcome.takes_ms, lambda: self._end(key, begun, outcome))
 
-    def _beat(self, key: tuple[str, str, str, int], beat: int) -> None:
-        def send() -> None:
-            if self.alive and key in self.running:
-                self.world.send(c.ReportHeartbeat(**self._place(key), beat=beat))
-                self._beat(key, beat + 1)
+    def _beat(self, key: AttemptPlace, beat: int) -> None:
+        self.world.after(self.world.rules.lease_ms // 3, lambda: self._send_beat(key, beat))
 
-        self.world.after(self.world.rules.lease_ms // 3, send)
+    def _send_beat(self, key: AttemptPlace, beat: int) -> None:
+        if self.alive and key in self.running:
+            self.world.send(c.ReportHeartbeat(**self._place(key), beat=beat))
+            self._beat(key, beat + 1)
 
-    def _end(self, key: tuple[str, str, str, int], begun: int, outcome: Outcome) -> None:
+    def _end(self, key: AttemptPlace, begun: int, outcome: Outcome) -> None:
         if not self.alive or self.running.pop(key, None) is None:
             return
-        times: dict[str, Any] = {"started_at": begun, "ended_at": self.world.now}
+        times: dict[str, Any] = {"started_at": begun, "ended_at": self.clock()}
         if outcome.fails is not None:
             failure: dict[str, Any] = {"kind": outcome.fails, "message": "it failed", "exit_code": outcome.exit_code}
             self.world.send(c.ReportFailure(**self._place(key), **times, **failure))
@@ -145,10 +162,10 @@ class SimulatedWorker:
     def _stop(self, message: StopAttempt) -> None:
         key = (message.dag, message.run_id, message.task, message.attempt)
         if self.running.pop(key, None) is not None and message.cancel:
-            now = self.world.now
+            now = self.clock()
             self.world.send(c.ReportCancelled(**self._place(key), started_at=now, ended_at=now))
 
-    def _place(self, key: tuple[str, str, str, int]) -> dict[str, Any]:
+    def _place(self, key: AttemptPlace) -> dict[str, Any]:
         dag, run_id, task, attempt = key
         actor = f"worker:{self.name}"
         return {"actor": actor, "worker": self.name, "dag": dag, "run_id": run_id, "task": task, "attempt": attempt}
@@ -173,11 +190,11 @@ class World:
         self.rules = rules or Rules(evaluator=evaluator)
         self.log = MemoryLog(partitions, clock=lambda: self.now, markers=markers)
         self.checkpoint_events = checkpoint_events
-        self.schedulers: dict[str, Scheduler] = {}
+        self.schedulers: dict[str, Turning] = {}
         self.workers: list[SimulatedWorker] = []
         #: Every attempt a worker began, in order.
-        self.started: list[tuple[str, str, str, int]] = []
-        self._producer = self.log.producer()
+        self.started: list[AttemptPlace] = []
+        self.producer = self.log.producer()
         self._replies = self.log.reader({(MAIL, 0): 0})
         self._later: list[tuple[int, int, Callable[[], None]]] = []
         self._order = count()
@@ -212,7 +229,7 @@ class World:
     def send(self, command: c.Command) -> None:
         """Put a command on its topic."""
         key = (getattr(command, "dag", "") or getattr(command, "pool", "")).encode()
-        self._producer.send(Append(COMMANDS, key, encode(command)))
+        self.producer.send(Append(COMMANDS, key, encode(command)))
 
     def ask(self, command: c.Request) -> Reply:
         """Send a request, let the engine settle, give the reply."""
@@ -280,7 +297,7 @@ class World:
     def write_foreign(self, topic: str, partition: int, *values: bytes | None) -> None:
         """Somebody who is not the shard's owner writes into its journal."""
         for value in values:
-            self._producer.send(Append(topic, b"foreign", value, partition=partition))
+            self.producer.send(Append(topic, b"foreign", value, partition=partition))
 
     def check(self) -> Report:
         """Let the journal checker judge, and the owners themselves; fails on any violation."""

@@ -21,6 +21,7 @@ from tidewheel_services.cli import (
     processes,
     resharding,
     runs,
+    simulation,
     trimming,
 )
 from tidewheel_services.cli.faults import Commands
@@ -62,7 +63,14 @@ for family, commands in {
         pools.workers,
     ),
     _SERVE: (processes.scheduler, processes.worker, processes.projector, processes.api),
-    _KEEP: (maintenance.verify, maintenance.dead_letters, effects.effects_sql, doctor.doctor, resharding.reshard),
+    _KEEP: (
+        maintenance.verify,
+        maintenance.dead_letters,
+        effects.effects_sql,
+        doctor.doctor,
+        resharding.reshard,
+        simulation.simulate,
+    ),
 }.items():
     for command in commands:
         app.command(rich_help_panel=family)(command)

@@ -1,0 +1,44 @@
+"""Workflows that nobody would write, one unlike the other."""
+
+from __future__ import annotations
+
+import random
+from typing import Final, get_args
+
+from tidewheel.core.workflow import Concurrency, Retry, Run, Schedule, Task, TriggerRule, Workflow
+from tidewheel.testing.simulation.expressions import NEVER, NUMBER, SECOND_TRY
+
+DAGS: Final = ("alpha", "beta", "gamma", "delta")
+#: Slots that each pool ends with, and that every worker offers to it: a task of width 3 never fits into ``small``.
+POOLS: Final = {"default": 4, "small": 2}
+
+_RULES = get_args(TriggerRule)
+
+
+def write_workflow(rng: random.Random, dag: str, *, schedule: bool) -> Workflow:
+    """A random workflow; without ``schedule`` it starts nothing by itself."""
+    tasks: list[Task] = []
+    for number in range(rng.randint(1, 7)):
+        needs = rng.sample([task.id for task in tasks], min(len(tasks), rng.randint(0, 3)))
+        tasks.append(
+            Task(
+                id=f"t{number}",
+                action=Run(command="true"),
+                needs=tuple(needs),
+                trigger_rule=rng.choice(("all_success", "all_done", *_RULES)),
+                if_=rng.choice([None, None, None, None, NEVER, SECOND_TRY]) if needs else None,
+                env={"N": NUMBER} if needs and rng.random() < 0.3 else {},
+                retry=Retry(max=rng.randint(0, 2), delay_ms=rng.choice([0, 400, 20_000])),
+                infra_retries=rng.randint(0, 3),
+                pool=rng.choice(["default", "default", "small"]),
+                pool_slots=rng.choice([1, 1, 1, 2, 3]),
+            )
+        )
+    every = Schedule(every_ms=rng.choice([30_000, 150_000]), catchup=rng.choice(["none", "latest", "all"]))
+    return Workflow(
+        id=dag,
+        tasks=tuple(tasks),
+        schedule=every if schedule and rng.random() < 0.5 else None,
+        concurrency=Concurrency(max_runs=rng.randint(1, 4), max_tasks=rng.choice([None, 1, 2, 5])),
+        priority=rng.choice([0, 0, 5]),
+    )

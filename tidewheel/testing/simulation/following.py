@@ -1,0 +1,161 @@
+"""Watching the journal while it is written: what can only be judged at that moment, and by whom it was written.
+
+It knows the promise, not the engine: mail speaks only of what is committed, a result comes from who was given the
+attempt and said so, nobody is expired who was not listened to, a back-off is waited out, and the pool's order holds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tidewheel.core import events as e
+from tidewheel.core.events import Recorded
+from tidewheel.core.mail import AssignTask, Reply
+from tidewheel.core.workflow import Task, Workflow
+from tidewheel.log.interface import JOURNALS, Append
+from tidewheel.testing.simulation.decoding import event_in, message_in
+from tidewheel.testing.simulation.order import PoolOrder
+
+if TYPE_CHECKING:
+    from tidewheel.testing.simulation.scheduler import SchedulerProcess
+    from tidewheel.testing.simulation.world import TroubledWorld
+    from tidewheel.testing.world import AttemptPlace
+
+_RUN_ENDED = (e.RunSucceeded, e.RunFailed, e.RunCancelled)
+
+
+class Follower:
+    """Reads each journal partition as it grows."""
+
+    def __init__(self, world: TroubledWorld) -> None:
+        self._world = world
+        places = [(topic, partition) for topic in JOURNALS for partition in range(world.log.partitions)]
+        self._read = dict.fromkeys(places, 0)
+        #: The last ``shard_seq`` of each partition.
+        self.shard_seq = dict.fromkeys(places, 0)
+        self._chains = dict.fromkeys(places, b"")
+        self.events = 0
+        self.leased: set[AttemptPlace] = set()
+        #: How often each run was created, and which input each creation answers.
+        self.created: dict[tuple[str, str], int] = {}
+        self.caused: dict[str, int] = {}
+        #: The attempt and worker of each task that were leased last.
+        self._holders: dict[tuple[str, str, str], tuple[int, str]] = {}
+        self._ended: dict[tuple[str, str, str], int] = {}
+        self._workflows: dict[tuple[str, str], dict[str, Task]] = {}
+        #: The tasks of each run, as its version defines them.
+        self._tasks: dict[tuple[str, str], dict[str, Task]] = {}
+        self._ended_runs: set[tuple[str, str]] = set()
+        self._retry_at: dict[tuple[str, str, str], int] = {}
+        self._pools: dict[str, PoolOrder] = {}
+
+    def follow(self, writer: SchedulerProcess, places: Iterable[tuple[str, int]]) -> None:
+        """Judge what ``writer`` has just written there."""
+        for place in places:
+            position = self._read[place]
+            records = self._world.log.records_of(*place)
+            if len(records) > position:
+                self._read[place] = len(records)
+                for record in records[position:]:
+                    if record is not None and record.value is not None:
+                        self._judge(place, event_in(record.value), writer)
+
+    def digest(self) -> str:
+        """A hash over the ends of all journals, which are chained."""
+        return hashlib.sha256(repr(sorted(self._chains.items())).encode()).hexdigest()
+
+    def judge_mail(self, mail: Append) -> None:
+        """Mail speaks only of what is committed."""
+        assert mail.value is not None
+        message = message_in(mail.value)
+        if isinstance(message, AssignTask):
+            key = (message.dag, message.run_id, message.task, message.attempt)
+            if key not in self.leased:
+                self._world.violate(f"mail assigns {_named(key)} before the journal has its lease")
+        elif isinstance(message, Reply) and message.position:
+            topic, partition, shard_seq = message.position.split("/")
+            if int(shard_seq) > self.shard_seq[topic, int(partition)]:
+                self._world.violate(f"a reply speaks of {message.position} before it is committed")
+
+    def _judge(self, place: tuple[str, int], recorded: Recorded, writer: SchedulerProcess) -> None:
+        self.events += 1
+        self.shard_seq[place] = max(self.shard_seq[place], recorded.shard_seq)
+        self._chains[place] = recorded.chain
+        event = recorded.event
+        match event:
+            case e.DagDeployed():
+                workflow = msgspec.json.decode(event.definition, type=Workflow)
+                self._workflows[event.dag, event.version] = {task.id: task for task in workflow.tasks}
+            case e.RunCreated():
+                self._tasks[event.dag, event.run_id] = self._workflows[event.dag, event.version]
+                run = (event.dag, event.run_id)
+                self.created[run] = self.created.get(run, 0) + 1
+                self.caused[recorded.cause] = self.caused.get(recorded.cause, 0) + 1
+            case e.TaskQueued() | e.TaskReady():
+                self._judge_back_off(event)
+            case e.TaskLeased():
+                self.leased.add((event.dag, event.run_id, event.task, event.attempt))
+                self._holders[event.dag, event.run_id, event.task] = (event.attempt, event.worker)
+            case e.LeaseExpired():
+                self._judge_expiry(event, place[1], writer)
+            case e.PoolEvent():
+                pool = self._pools.setdefault(event.pool, PoolOrder(event.pool))
+                for fault in pool.apply(event):
+                    self._world.violate(fault)
+            case _ if isinstance(event, _RUN_ENDED):
+                self._ended_runs.add((event.dag, event.run_id))
+        if isinstance(event, e.TaskEvent):
+            self._judge_result(event)
+
+    def _judge_back_off(self, event: e.TaskQueued | e.TaskReady) -> None:
+        task = (event.dag, event.run_id, event.task)
+        retry_at = self._retry_at.pop(task, 0)
+        if event.at < retry_at:
+            early = retry_at - event.at
+            self._world.violate(f"{_named((*task, event.attempt))} begins {early} ms before its back-off is over")
+        defined = self._tasks[event.dag, event.run_id][event.task]
+        if event.attempt > 1 + defined.retry.max + defined.infra_retries:
+            self._world.violate(f"{_named((*task, event.attempt))} is more than the task's budgets allow")
+
+    def _judge_expiry(self, event: e.LeaseExpired, shard: int, writer: SchedulerProcess) -> None:
+        taken = writer.taken.get(shard)
+        if taken is not None and event.at < taken + self._world.rules.lease_ms:
+            key = (event.dag, event.run_id, event.task, event.attempt)
+            self._world.violate(
+                f"the lease of {_named(key)} is called expired {event.at - taken} ms after {writer.name} took the shard"
+            )
+
+    def _judge_result(self, event: e.TaskEvent) -> None:
+        task = (event.dag, event.run_id, event.task)
+        key = (*task, event.attempt)
+        if isinstance(event, e.ReportRefused):
+            return
+        if (event.dag, event.run_id) in self._ended_runs:
+            self._world.violate(f"{type(event).__name__} of {_named(key)} follows its run's end")
+        if task in self._ended:
+            self._world.violate(f"{type(event).__name__} of {_named(key)} follows the task's result")
+        worker = getattr(event, "worker", "")
+        if worker and self._holders.get(task) != (event.attempt, worker):
+            self._world.violate(f"{type(event).__name__} of {_named(key)} is {worker}'s, which does not hold it")
+        retry_at = getattr(event, "retry_at", None)
+        if retry_at is not None:
+            self._retry_at[task] = retry_at
+            retry = self._tasks[event.dag, event.run_id][event.task].retry
+            own = isinstance(event, e.TaskFailed) and event.kind != "worker_lost"
+            if own and retry_at - event.at < retry.delay_ms * 3 // 4:
+                self._world.violate(f"{_named(key)} is to be tried again after {retry_at - event.at} ms")
+        elif isinstance(
+            event,
+            (e.TaskSucceeded, e.TaskFailed, e.TaskCancelled, e.TaskSkipped, e.TaskUpstreamFailed, e.LeaseExpired),
+        ):
+            self._ended[task] = event.attempt
+        if isinstance(event, e.TaskSucceeded) and (*key, event.worker) not in self._world.spoken:
+            self._world.violate(f"{_named(key)} is a success of {event.worker}, which never said so")
+
+
+def _named(key: AttemptPlace) -> str:
+    return f"{key[0]}/{key[1]}/{key[2]} attempt {key[3]}"

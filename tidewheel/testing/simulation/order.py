@@ -1,0 +1,72 @@
+"""Who goes next in a pool, judged from its events: priority, then the DAG with the fewest slots in use, then logical
+date, then arrival. An attempt may be passed only where it would not have fitted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidewheel.core import events as e
+
+if TYPE_CHECKING:
+    from tidewheel.testing.world import AttemptPlace
+
+
+class _Waiting(NamedTuple):
+    priority: int
+    logical_date: int
+    arrival: int
+    pool_slots: int
+
+
+class PoolOrder:
+    """Follows one pool's events."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._arrivals = 0
+        self._waiting: dict[AttemptPlace, _Waiting] = {}
+        self._leases: dict[AttemptPlace, int] = {}
+        #: Slots in use by each DAG.
+        self._live: dict[str, int] = {}
+
+    def apply(self, event: e.PoolEvent) -> Iterator[str]:
+        """Go on from the event; gives what is wrong with it."""
+        if not isinstance(event, e.TaskEnqueued | e.SlotGranted | e.SlotReleased | e.SlotRefused):
+            return
+        key = (event.dag, event.run_id, event.task, event.attempt)
+        match event:
+            case e.TaskEnqueued():
+                self._arrivals += 1
+                self._waiting[key] = _Waiting(event.priority, event.logical_date, self._arrivals, event.pool_slots)
+            case e.SlotGranted():
+                item = self._waiting.pop(key, None)
+                if item is not None:
+                    passed = self._passed(key, item)
+                    if passed is not None:
+                        yield f"pool {self._name} gives {key} a slot, but {passed} was before it"
+                    self._leases[key] = item.pool_slots
+                    self._live[event.dag] = self._live.get(event.dag, 0) + item.pool_slots
+            case e.SlotReleased() | e.SlotRefused():
+                self._waiting.pop(key, None)
+                slots = self._leases.pop(key, 0)
+                if slots:
+                    self._live[event.dag] -= slots
+
+    def _passed(self, key: AttemptPlace, item: _Waiting) -> AttemptPlace | None:
+        """Whoever would have fitted as well and stood before ``key``."""
+        for other, waiting in self._waiting.items():
+            before = waiting.pool_slots <= item.pool_slots and self._place(other, waiting) < self._place(key, item)
+            if before and (other[0] == key[0] or not self._behind_in_own_queue(other, waiting, item.pool_slots)):
+                return other
+        return None
+
+    def _place(self, key: AttemptPlace, item: _Waiting) -> tuple[int, int, int, int]:
+        return (-item.priority, self._live.get(key[0], 0), item.logical_date, item.arrival)
+
+    def _behind_in_own_queue(self, key: AttemptPlace, item: _Waiting, fits: int) -> bool:
+        """Only the first of a DAG's queue can be granted: one behind a wider one waits with it."""
+        return any(
+            other[0] == key[0] and waiting.pool_slots > fits and self._place(other, waiting) < self._place(key, item)
+            for other, waiting in self._waiting.items()
+        )
