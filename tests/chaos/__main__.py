@@ -7,6 +7,7 @@ import itertools
 import random
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -20,7 +21,8 @@ from tests.chaos.plan import FLAPPING, deal
 from tests.chaos.site import Site
 
 REPORT = Path("build/chaos.json")
-CYCLES = 360
+#: Eight decks and a bit: 300 of them kill or stop a process, whatever the seed.
+CYCLES = 384
 
 console = Console(width=160, highlight=False)
 
@@ -42,6 +44,8 @@ def main() -> int:
         help="instead of --cycles: only faults of Postgres and its projector, for so long",
     )
     arguments = parser.parse_args()
+    # What was started is ended also when we are.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     rng = random.Random(arguments.seed)
     home = Path(tempfile.mkdtemp(prefix="tidewheel-chaos-"))
     minutes: float | None = arguments.postgres_flapping

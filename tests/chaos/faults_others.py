@@ -143,7 +143,7 @@ def cut(site: Site, card: Card, rng: random.Random) -> Outcome:
 
 def half_open(site: Site, card: Card, rng: random.Random) -> Outcome:
     """One scheduler's connections die and nobody is told."""
-    victim = rng.choice(site.running(SCHEDULERS))
+    victim = rng.choice(site.owners())
     shards = site.shards_of(victim)
     return strike(site, Outcome(card=card, victim=victim), shards, lambda: site.kafka.half_open(victim))
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 
 from tests.chaos.outcome import Card, HeldEnd, NotReached, Outcome
-from tests.chaos.site import SCHEDULERS, Site
+from tests.chaos.site import Site
 from tests.chaos.steps import STEPS, begins, is_commit, recovers, scheduler_of
 from tests.chaos.striking import strike
 from tidewheel.testing.kafka_frames import end_error
@@ -27,7 +27,7 @@ _ANSWER_S = 2.0
 def _at(site: Site, step: str, rng: random.Random) -> Iterator[tuple[str, Hold | None]]:
     """A scheduler that is at this step now and kept there, and what keeps it."""
     if step == "idle":
-        yield rng.choice(site.running(SCHEDULERS)), None
+        yield rng.choice(site.owners()), None
         return
     found = STEPS[step]
     with site.held(found.wanted, answer=found.answer) as hold:
@@ -87,7 +87,7 @@ def stop_scheduler(site: Site, card: Card, rng: random.Random) -> Outcome:
 
 def kill_recovering(site: Site, card: Card, rng: random.Random) -> Outcome:
     """Kill it, start it again, and kill it once more while it reads the journals."""
-    victim = rng.choice(site.running(SCHEDULERS))
+    victim = rng.choice(site.owners())
     member, shards = site.members[victim], site.shards_of(victim)
     member.kill()
     with site.held(recovers(victim)) as hold:

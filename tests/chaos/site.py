@@ -76,6 +76,16 @@ class Site:
             for partition in member.assignment.topic_partitions
         )
 
+    def owners(self, timeout_s: float = 10.0) -> list[str]:
+        """The running schedulers that own shards; all of them, if that comes about in time."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            running = self.running(SCHEDULERS)
+            found = [name for name in running if self.shards_of(name)]
+            if found == running or time.monotonic() > deadline:
+                return found or running
+            time.sleep(0.2)
+
     @contextlib.contextmanager
     def held(self, wanted: Callable[[Request], bool], *, answer: bool = False) -> Iterator[Hold]:
         """A hold on the broker's proxy, forgotten in the end."""
