@@ -5,7 +5,17 @@ from __future__ import annotations
 import random
 from typing import Final, get_args
 
-from tidewheel.core.workflow import Concurrency, Retry, Run, Schedule, Task, TriggerRule, Workflow
+from tidewheel.core.workflow import (
+    Catchup,
+    Concurrency,
+    Overlap,
+    Retry,
+    Run,
+    Schedule,
+    Task,
+    TriggerRule,
+    Workflow,
+)
 from tidewheel.testing.simulation.expressions import NEVER, NUMBER, SECOND_TRY
 
 DAGS: Final = ("alpha", "beta", "gamma", "delta")
@@ -13,6 +23,8 @@ DAGS: Final = ("alpha", "beta", "gamma", "delta")
 POOLS: Final = {"default": 4, "small": 2}
 
 _RULES = get_args(TriggerRule)
+_CATCHUPS = get_args(Catchup)
+_OVERLAPS = get_args(Overlap)
 
 
 def write_workflow(rng: random.Random, dag: str, *, schedule: bool) -> Workflow:
@@ -32,9 +44,17 @@ def write_workflow(rng: random.Random, dag: str, *, schedule: bool) -> Workflow:
                 infra_retries=rng.randint(0, 3),
                 pool=rng.choice(["default", "default", "small"]),
                 pool_slots=rng.choice([1, 1, 1, 2, 3]),
+                for_each=rng.choice([None, None, None, [], [1], [1, 2, 3], NUMBER]) if number else None,
+                max_parallel=rng.choice([None, 1, 2]),
+                fail_fast=rng.random() < 0.3,
+                queue_timeout_ms=rng.choice([None, None, None, 5_000, 60_000]),
+                total_timeout_ms=rng.choice([None, None, 60_000]),
+                heartbeat_timeout_ms=rng.choice([None, None, None, 45_000]),
             )
         )
-    every = Schedule(every_ms=rng.choice([30_000, 150_000]), catchup=rng.choice(["none", "latest", "all"]))
+    catchup = rng.choice(_CATCHUPS)
+    overlap: Overlap = rng.choice(_OVERLAPS) if catchup != "all" else "queue"
+    every = Schedule(every_ms=rng.choice([30_000, 150_000]), catchup=catchup, overlap=overlap)
     return Workflow(
         id=dag,
         tasks=tuple(tasks),

@@ -19,11 +19,12 @@ from tidewheel.core import snapshot as snapshots
 from tidewheel.core.calendar import due
 from tidewheel.core.deadlines import armed_by
 from tidewheel.core.decide import dag as decide_dag
-from tidewheel.core.decide import flow, lease, pool, task
+from tidewheel.core.decide import flow, lease, mapping, pool, task
 from tidewheel.core.decide.decision import Decision
 from tidewheel.core.decide.queue import release
 from tidewheel.core.fold import pool as fold_pool
 from tidewheel.core.fold import run as fold_run
+from tidewheel.core.mapping import Fan
 from tidewheel.core.snapshot import encode_snapshot
 from tidewheel.core.state import Dag
 from tidewheel.log.group import Group
@@ -316,6 +317,32 @@ def downstream_early() -> Any:
     return _replaced((flow, "judge", lambda *_: "run"))
 
 
+def join_early() -> Any:
+    """A mapped task ends with the first of its instances."""
+    return _replaced((Fan, "all_ended", property(lambda fan: sum(fan.ended) > 0 or fan.items == 0)))
+
+
+def instances_in_a_crowd() -> Any:
+    """Instances begin beyond their task's max_parallel."""
+    return _replaced((Fan, "room", lambda fan, _: fan.items - fan.begun))
+
+
+def instances_forgotten() -> Any:
+    """Nobody lets the next instance begin when one ends."""
+    begin = mapping.begin_instances
+
+    def only_at_first(d: Any, run_id: str, name: str, limit: int = mapping.STEP) -> None:
+        if limit > 1:
+            begin(d, run_id, name, limit)
+
+    return _replaced((mapping, "begin_instances", only_at_first))
+
+
+def overlap_ignored() -> Any:
+    """A slot's run does not care for those before it."""
+    return _replaced((decide_dag, "unfinished_scheduled", lambda _: []))
+
+
 # --- timers ----------------------------------------------------------------------------------------------------------
 
 
@@ -435,6 +462,10 @@ _PLANTS: tuple[Plant, ...] = (
     budget_ignored,
     cancelled_goes_on,
     downstream_early,
+    join_early,
+    instances_in_a_crowd,
+    instances_forgotten,
+    overlap_ignored,
     lease_timer_lost,
     retry_timer_lost,
     schedule_timer_lost,

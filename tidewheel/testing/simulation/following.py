@@ -15,6 +15,7 @@ import msgspec
 from tidewheel.core import events as e
 from tidewheel.core.events import Recorded
 from tidewheel.core.mail import AssignTask, Reply
+from tidewheel.core.mapping import written_task
 from tidewheel.core.workflow import Task, Workflow
 from tidewheel.log.interface import JOURNALS, Append
 from tidewheel.testing.simulation.decoding import event_in, message_in
@@ -117,7 +118,7 @@ class Follower:
         if event.at < retry_at:
             early = retry_at - event.at
             self._world.violate(f"{_named((*task, event.attempt))} begins {early} ms before its back-off is over")
-        defined = self._tasks[event.dag, event.run_id][event.task]
+        defined = self._tasks[event.dag, event.run_id][written_task(event.task)]
         if event.attempt > 1 + defined.retry.max + defined.infra_retries:
             self._world.violate(f"{_named((*task, event.attempt))} is more than the task's budgets allow")
 
@@ -144,7 +145,7 @@ class Follower:
         retry_at = getattr(event, "retry_at", None)
         if retry_at is not None:
             self._retry_at[task] = retry_at
-            retry = self._tasks[event.dag, event.run_id][event.task].retry
+            retry = self._tasks[event.dag, event.run_id][written_task(event.task)].retry
             own = isinstance(event, e.TaskFailed) and event.kind != "worker_lost"
             if own and retry_at - event.at < retry.delay_ms * 3 // 4:
                 self._world.violate(f"{_named(key)} is to be tried again after {retry_at - event.at} ms")
@@ -153,7 +154,9 @@ class Follower:
             (e.TaskSucceeded, e.TaskFailed, e.TaskCancelled, e.TaskSkipped, e.TaskUpstreamFailed, e.LeaseExpired),
         ):
             self._ended[task] = event.attempt
-        if isinstance(event, e.TaskSucceeded) and (*key, event.worker) not in self._world.spoken:
+        # A mapped task succeeds by its instances, at no worker's word.
+        mapped = event.task in self._tasks.get(task[:2], {}) and self._tasks[task[:2]][event.task].for_each is not None
+        if isinstance(event, e.TaskSucceeded) and not mapped and (*key, event.worker) not in self._world.spoken:
             self._world.violate(f"{_named(key)} is a success of {event.worker}, which never said so")
 
 
