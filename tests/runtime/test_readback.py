@@ -185,18 +185,20 @@ def test_after_a_restart_nothing_is_taken_for_damage(world: World) -> None:
     world.check()
 
 
-def test_an_owner_that_wrote_nothing_in_its_term_is_followed_by_one_of_the_same_term(world: World) -> None:
-    """The late one must not take the other's events for a journal that broke."""
+@pytest.mark.parametrize("takes", [1, 3])
+def test_an_owner_that_wrote_nothing_in_its_term_is_followed_by_one_of_the_same_or_a_lower(
+    world: World, takes: int
+) -> None:
+    """The late one, however often it took the shard, must not take the other's events for a journal that broke."""
     late = Shard(BROKEN)
     bring_up_to_date([late], world.log, lambda: 0)
-    late.writer += 1
+    term = late.writer + 1
+    late.writer += takes
     reading = ReadBack(world.log)
     reading.begin(late)
     head = late.heads[EVENTS]
     paused = e.DagPaused(dag=BROKEN_DAG, at=world.now)
-    data, _ = encode_event(
-        paused, seq=9, shard_seq=head.shard_seq + 1, writer=late.writer, cause="timer", previous=head.chain
-    )
+    data, _ = encode_event(paused, seq=9, shard_seq=head.shard_seq + 1, writer=term, cause="timer", previous=head.chain)
     world.log.producer().send(Append(EVENTS, BROKEN_DAG.encode(), data, partition=BROKEN))
     assert reading.look({BROKEN: late}, 0) == {}
     # Having written in that term itself, it knows that nobody else could.

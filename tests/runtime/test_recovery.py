@@ -108,6 +108,20 @@ def test_a_snapshot_that_is_gone_whole_is_missed(world: World) -> None:
     assert images(folded(log)) == images(folded(copy(world.log, without_snapshots)))
 
 
+def test_an_older_snapshot_in_the_place_of_one_that_is_gone_is_noticed(world: World) -> None:
+    """Whether an event of its aggregate follows, or none that would give it away."""
+    for follows in (False, True):
+        if follows:
+            world.ask(c.PauseDag(dag="one"))
+        there = world.log.records_of(SNAPSHOTS, SHARD)
+        sets = [record for record in there if record and record.value and (record.key or b"").startswith(b"dag/one/")]
+        older, newest = sets[-2:]
+        deleted = [record for record in there if record and record.key == older.key and record.value is None]
+        for record in (newest, *deleted):
+            there[record.offset] = None
+        assert images(folded(world.log)) == images(folded(copy(world.log, without_snapshots)))
+
+
 def without_snapshots(record: Record) -> list[Record]:
     return [] if record.topic == SNAPSHOTS else [record]
 

@@ -44,6 +44,7 @@ class Round:
         self._piece_bytes_max = piece_bytes_max or PIECE_BYTES_MAX
         self._heads = dict(shard.heads)
         self._writer = shard.writer
+        self._seqs = shard.seqs
         self._changed = frozenset(shard.dirty)
         self._waiting = deque(sorted(shard.dirty))
         #: Parts of a state larger than a piece, and the keys of them all.
@@ -116,7 +117,9 @@ class Round:
 
     def _end(self) -> list[Append]:
         in_use = {key for keys in (self.shard.stored | self._whole).values() for key in keys}
-        checkpoint = checkpoint_of(self.shard.number, self._heads, self._writer, len(self.shard.numbers))
+        checkpoint = msgspec.structs.replace(
+            checkpoint_of(self.shard.number, self._heads, self._writer, len(self.shard.numbers)), seqs=self._seqs
+        )
         return [
             *self._tombstones(self.shard.stale - in_use),
             Append(SNAPSHOTS, CHECKPOINT_KEY, sealed(checkpoint), partition=self.shard.number),

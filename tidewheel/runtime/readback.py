@@ -162,7 +162,7 @@ def _matched(head: JournalHead, record: Record, shard: Shard) -> JournalHead:
 def _is_of_next_owner(writer: int, shard: Shard) -> bool:
     """Whether an event of this term tells that the shard has gone to another owner.
 
-    A term in which nothing was written has left no trace: the next owner has the same.
+    A term in which nothing was written has left no trace: the next owner counts on from the last that did.
     """
-    unused = all(head.writer < shard.writer for head in shard.heads.values())
-    return writer > shard.writer or (unused and writer == shard.writer)
+    last_used = max(head.writer for head in shard.heads.values())
+    return writer > shard.writer or last_used < writer <= shard.writer != last_used

@@ -53,6 +53,9 @@ def bring_each_up_to_date(
     by_number = {shard.number: shard for shard in shards}
     claims = {place: head for shard in fresh for place, head in _claims(shard, {}).items()}
     folded, faults = _fold_on(by_number, source, {}, claims)
+    for shard in fresh:
+        if _misled(shard, faults.get(shard.number)):
+            folded += _fold_whole(shard, source, claims, faults)
     for number in list(faults):
         more, fault = _fold_repaired(by_number[number], source, faults[number])
         folded += more
@@ -69,6 +72,28 @@ def bring_each_up_to_date(
             took_ms=clock() - begun,
         )
     return folded, faults
+
+
+def _misled(shard: Shard, fault: JournalFault | None) -> bool:
+    """Whether a snapshot that the shard was folded on from is missing or too old.
+
+    It shows where its next event does not follow; or, if it has none, where the aggregates' numbers do not come to what
+    the checkpoint says.
+    """
+    if shard.seqs_expected is None:
+        return False
+    return fault.kind == "does_not_follow" if fault is not None else shard.seqs != shard.seqs_expected
+
+
+def _fold_whole(shard: Shard, source: Log, claims: Claims, faults: dict[int, JournalFault]) -> int:
+    """Fold the journals from their beginning."""
+    log.warning("snapshots do not come to what their checkpoint says; the journal is read instead", shard=shard.number)
+    shard.forget()
+    faults.pop(shard.number, None)
+    mine = {place: claim for place, claim in claims.items() if place[1] == shard.number}
+    folded, found = _fold_on({shard.number: shard}, source, {}, mine)
+    faults.update(found)
+    return folded
 
 
 def _restore(shards: Sequence[Shard], source: Log) -> None:
@@ -100,7 +125,7 @@ def _fold_repaired(shard: Shard, source: Log, fault: JournalFault) -> tuple[int,
                 shard.forget()
             more, faults = _fold_on({shard.number: shard}, source, known, claims)
             folded += more
-            if not faults:
+            if not faults and not _misled(shard, None):
                 # Until there is one behind the repair, each start reads the journal from further back.
                 shard.events_since_checkpoint = CHECKPOINT_SOON
                 log.info("a repaired journal proves itself", shard=shard.number, repairs=sum(map(len, known.values())))
@@ -196,6 +221,8 @@ def _follow(shard: Shard, record: Record, claim: JournalHead | None) -> None:
             raise broken(head, *place, "not_an_event", detail, found=recorded)
         key = AggregateKey(kind, event.dag if isinstance(event, DagEvent) else event.pool)
         state = shard.aggregates.get(key) or empty(*key)
+        if shard.seqs_expected is not None:
+            shard.seqs_expected += 1
         if recorded.seq > state.seq:
             if recorded.seq != state.seq + 1:
                 detail = f"expected event {state.seq + 1} of {kind} '{key.name}', found {recorded.seq}"

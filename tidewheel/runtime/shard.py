@@ -64,10 +64,17 @@ class Shard:
     numbers: dict[AggregateKey, int] = field(default_factory=dict)
     #: What the log says elsewhere that the journals held once: they must hold it still.
     claims: dict[str, JournalHead] = field(default_factory=dict)
+    #: What ``seqs`` must come to when snapshots have been folded on from; None: nothing says so.
+    seqs_expected: int | None = None
     #: Live runs of all its DAGs, and the length of their inputs; so many that it reads no triggers.
     runs: int = 0
     input_bytes: int = 0
     full: bool = False
+
+    @property
+    def seqs(self) -> int:
+        """How many events its aggregates have taken in, each in its own numbers."""
+        return sum(state.seq for state in self.aggregates.values())
 
     @property
     def outgrew_claims(self) -> bool:
@@ -102,6 +109,7 @@ class Shard:
         self.stale.update(key for keys in self.stored.values() for key in keys)
         self.stored.clear()
         self.numbers.clear()
+        self.seqs_expected = None
 
 
 _POOL_COMMANDS = (

@@ -69,6 +69,7 @@ def restore(shard: Shard, records: Iterable[Record]) -> None:
     shard.dirty.update(key for key in restored if sets[key][restored[key].seq][0][1].format != FORMAT)
     shard.writer = checkpoint.writer
     shard.heads = _heads_of(checkpoint)
+    shard.seqs_expected = checkpoint.seqs if checkpoint.seqs >= 0 else None
 
 
 def _claimed(record: Record) -> dict[str, JournalHead]:

@@ -88,5 +88,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     writer: int
     #: How many aggregates have snapshots, numbered from 0; if one of them is missing, the checkpoint does not hold.
     aggregates: int = -1
+    #: Sum of ``seq`` over all aggregates as of these places: what a recovery must come to. -1: not known.
+    seqs: int = -1
     #: Proves that the record is as it was written (``runtime.seals``).
     seal: int = 0
