@@ -6,13 +6,15 @@ from scenes import NOW, RULES, deployed, in_run, joined, leased, pool, queued, s
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
+from tidewheel.core.attempt import AttemptFields
 from tidewheel.core.deadlines import armed_by, due_at, timers_of
 from tidewheel.core.state import Dag
 from tidewheel.core.workflow import Schedule
 from tidewheel.testing.playbook import given
 
 BACKLOG = RULES.backlog_runs
-LEASE = c.ExpireLease(dag="d", run_id="r", task="a", attempt=1)
+WAIT: AttemptFields = {"dag": "d", "run_id": "r", "task": "a", "attempt": 1}
+LEASE = c.ExpireLease(**WAIT)
 
 
 def test_a_lease_has_a_timer_until_it_ends() -> None:
@@ -69,3 +71,10 @@ def test_a_worker_has_a_timer_until_it_leaves() -> None:
     assert armed_by(joined(), scene.state, BACKLOG) == timer
     left = e.WorkerLeft(pool="default", at=NOW, worker="w1")
     assert due_at(given(scene.state, left, rules=RULES).state, timer[1], BACKLOG) is None
+
+
+def test_a_wait_that_ends_in_the_decision_that_began_it_needs_no_timer() -> None:
+    """The run that a task was queued in may be over, by a cancel that came of the same decision."""
+    scene = in_run(workflow(task("a", queue_timeout_ms=1_000)), queued("a"))
+    assert armed_by(queued("a"), scene.state, BACKLOG) == (NOW + 1_000, c.ExpireQueued(**WAIT))
+    assert armed_by(queued("a"), Dag(dag="d"), BACKLOG) is None

@@ -11,7 +11,7 @@ from tidewheel.core import events as e
 from tidewheel.log.interface import EVENTS, Append
 from tidewheel.runtime.checker import Report, check_log
 from tidewheel.runtime.quarantine import StoppedShard
-from tidewheel.runtime.readback import ReadBack
+from tidewheel.runtime.readback import ReadBack, _is_of_next_owner
 from tidewheel.runtime.recovery import bring_up_to_date
 from tidewheel.runtime.repair import Repaired, repair
 from tidewheel.runtime.repair_plan import examine
@@ -206,3 +206,43 @@ def test_an_owner_that_wrote_nothing_in_its_term_is_followed_by_one_of_the_same_
     again = ReadBack(world.log)
     again.begin(late)
     assert again.look({BROKEN: late}, 0)[BROKEN].kind == "not_what_was_written"
+
+
+def test_a_shard_that_went_and_came_between_two_looks_is_compared_from_where_it_came(world: World) -> None:
+    """It may go while it is being brought up to date, and then nobody says so. What others wrote is not missing."""
+    shard = Shard(BROKEN)
+    back = ReadBack(world.log)
+    bring_up_to_date([shard], world.log, lambda: world.now)
+    back.begin(shard)
+    assert back.look({BROKEN: shard}, world.now) == {}
+    for name in ("others", "ours"):
+        start(world, BROKEN_DAG, name)
+        world.settle()
+        world.now += 5_000
+        assert back.look({}, world.now) == {}
+    bring_up_to_date([shard], world.log, lambda: world.now)
+    back.begin(shard)
+    start(world, BROKEN_DAG, "later")
+    world.settle()
+    bring_up_to_date([shard], world.log, lambda: world.now)
+    assert back.look({BROKEN: shard}, world.now + 5_000) == {}
+    assert back.compared > 0
+
+
+@pytest.mark.parametrize(
+    ("ours", "written", "found", "is_next"),
+    [
+        (12, 12, 13, True),
+        (12, 12, 12, False),
+        (12, 12, 11, False),
+        # Terms 13 and 14 were ours and left no trace: another owner counts on from 12.
+        (14, 12, 13, True),
+        (14, 12, 14, True),
+        (14, 12, 12, False),
+    ],
+)
+def test_a_later_owner_is_known_by_its_term(ours: int, written: int, found: int, is_next: bool) -> None:
+    shard = Shard(0)
+    shard.writer = ours
+    shard.heads[EVENTS] = shard.heads[EVENTS]._replace(writer=written)
+    assert _is_of_next_owner(found, shard) is is_next

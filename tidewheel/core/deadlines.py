@@ -93,7 +93,8 @@ def armed_by(event: e.Event, state: Aggregate, backlog_runs: int) -> tuple[int, 
             return (event.expires_at, lease)
         case e.TaskQueued() | e.TaskReady():
             assert isinstance(state, Dag)
-            deadline = _queue_deadline(state, state.runs[event.run_id], event.task)
+            run = state.runs.get(event.run_id)  # what follows in the same decision may have ended it
+            deadline = None if run is None else _queue_deadline(state, run, event.task)
             return None if deadline is None else (deadline, c.ExpireQueued(**attempt_fields(event)))
         case e.TaskFailed() | e.LeaseExpired() if event.retry_at is not None:
             return (event.retry_at, c.RetryTask(dag=event.dag, run_id=event.run_id, task=event.task))

@@ -73,6 +73,10 @@ class ReadBack:
         if now < self._next_at or not self._heads:
             return {}
         self._next_at = now + READ_BACK_MS
+        for number in {number for _, number in self._heads if number not in owned}:
+            self.end(number)  # it went while it was being brought up to date
+        if not self._heads:
+            return {}
         try:
             self._skip(owned)
             if self._reader is None:
@@ -162,7 +166,7 @@ def _matched(head: JournalHead, record: Record, shard: Shard) -> JournalHead:
 def _is_of_next_owner(writer: int, shard: Shard) -> bool:
     """Whether an event of this term tells that the shard has gone to another owner.
 
-    A term in which nothing was written has left no trace: the next owner counts on from the last that did.
+    Terms in which nothing was written have left no trace: the next owner counts on from the last one that was.
     """
-    last_used = max(head.writer for head in shard.heads.values())
-    return writer > shard.writer or last_used < writer <= shard.writer != last_used
+    written = max(head.writer for head in shard.heads.values())
+    return writer > (shard.writer if written == shard.writer else written)

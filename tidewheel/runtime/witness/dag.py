@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -211,8 +212,9 @@ class DagWitness:
         self._running += 1
 
     def _replaced_runs(self, run: RunWitness) -> bool:
-        """Whether scheduled runs before this one still run."""
-        return any(other.scheduled and other.phase == "running" for other in self.runs.values() if other is not run)
+        """Whether scheduled runs that were created before this one still run."""
+        before = takewhile(lambda other: other is not run, self.runs.values())
+        return any(other.scheduled and other.phase == "running" for other in before)
 
     def _run_cancel_requested(self, event: e.RunCancelRequested) -> None:
         run = self._live(event)
