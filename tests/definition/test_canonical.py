@@ -180,3 +180,23 @@ def test_a_definition_too_large_to_travel_is_refused() -> None:
     tasks = "".join(f"  - {{<<: *big, id: t{number}}}\n" for number in range(200))
     loaded = load_text(f"id: a\nx-big: &big {{run: {'x' * 10_000}}}\ntasks:\n{tasks}", "f")
     assert [mistake.code for mistake in loaded.mistakes] == ["too_large"]
+
+
+def test_a_default_that_is_written_out_makes_no_version() -> None:
+    short = "id: a\nschedule: '0 6 * * *'\ntasks: [{id: t, http: {url: 'https://a.b'}}]\n"
+    full = """
+id: a
+description: ""
+schedule: {cron: "0 6 * * *", timezone: UTC, catchup: none, overlap: queue, misfire_grace: 1h, jitter: 0s}
+concurrency: {max_runs: 16}
+priority: 0
+tasks:
+  - id: t
+    trigger_rule: all_success
+    retry: {max: 0, delay: 10s, backoff: exponential, max_delay: 1d, jitter: true}
+    infra_retries: 3
+    pool: default
+    pool_slots: 1
+    http: {url: "https://a.b", method: GET}
+"""
+    assert load_text(full, "f").version == load_text(short, "f").version

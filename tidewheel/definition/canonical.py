@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 from typing import Any, Final
 
 import msgspec
 
-from tidewheel.core.workflow import Concurrency, Retry, Workflow
+from tidewheel.core.workflow import Workflow
 
 #: A definition travels in one record, of at most one MiB with what surrounds it.
 CANONICAL_BYTES_MAX: Final = 900_000
@@ -22,14 +23,35 @@ class CanonicalError(ValueError):
 
 def canonical_json(workflow: Workflow) -> str:
     """JSON with sorted keys and without defaults: equal workflows have equal texts."""
-    plain: dict[str, Any] = msgspec.to_builtins(workflow)
-    # msgspec leaves a struct's default out only if it is the very same object.
-    if workflow.concurrency == Concurrency():
-        plain.pop("concurrency", None)
-    for task, written in zip(workflow.tasks, plain["tasks"], strict=True):
-        if task.retry == Retry():
-            written.pop("retry", None)
-    return _ENCODER.encode(plain).decode("utf-8")
+    return _ENCODER.encode(_spare(workflow)).decode("utf-8")
+
+
+def _spare(value: Any) -> Any:
+    """Structs as mappings without what is as it would be anyway. msgspec itself omits a default only if it is the very
+    same object: then ``pool: default`` would be another version than no word about the pool."""
+    match value:
+        case msgspec.Struct():
+            tag = value.__struct_config__.tag
+            plain: dict[str, Any] = {} if tag is None else {str(value.__struct_config__.tag_field): tag}
+            for name, written, default in _fields(type(value)):
+                found = getattr(value, name)
+                if found is not default and found != default:
+                    plain[written] = _spare(found)
+            return plain
+        case tuple():
+            return [_spare(one) for one in value]
+        case dict():
+            return {key: _spare(one) for key, one in value.items()}
+    return value
+
+
+@cache
+def _fields(kind: type[msgspec.Struct]) -> list[tuple[str, str, Any]]:
+    """Name, name in JSON and default of each field."""
+    return [
+        (one.name, one.encode_name, one.default_factory() if callable(one.default_factory) else one.default)
+        for one in msgspec.structs.fields(kind)
+    ]
 
 
 def version_of(workflow: Workflow) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from tidewheel_services.cli.client import Client, Refused
 from tidewheel_services.cli.faults import REFUSED, CliError, complain
-from tidewheel_services.cli.options import ApiUrl, Json, Limit, settings, workflow_files
+from tidewheel_services.cli.options import ApiUrl, Files, Json, Limit, Project, load_given, settings
 from tidewheel_services.cli.output import plain, state, table, write, write_json
 from tidewheel_services.cli.runs import Dag
 
@@ -17,16 +16,16 @@ Reason = Annotated[str, typer.Option("--reason", help="Why, for the record.")]
 
 
 def deploy(
-    files: Annotated[list[Path], typer.Argument(help="Workflow files, or directories of them.", show_default=False)],
+    files: Files,
     paused: Annotated[bool, typer.Option("--paused", help="A DAG that is new starts paused.")] = False,
+    project: Project = None,
     api: ApiUrl = "",
     as_json: Json = False,
 ) -> None:
     """Make workflow files the current version of their DAGs. Nothing is deployed if any file has a mistake."""
-    from tidewheel.definition.load import load_files
     from tidewheel_services.cli.definitions import as_document, show_mistakes
 
-    loaded = load_files(workflow_files(files))
+    loaded = load_given(files, project)
     mistakes = [mistake for one in loaded for mistake in one.mistakes]
     if mistakes:
         if as_json:
@@ -38,8 +37,7 @@ def deploy(
     refused = 0
     with Client(settings(api=api)) as client:
         for one in loaded:
-            text = Path(one.file).read_text(encoding="utf-8")
-            body = {"definition": text, "source": one.file, "paused": paused}
+            body = {"definition": one.source, "source": one.file, "paused": paused}
             try:
                 answer = client.post("dags", body=body)
             except Refused as error:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from tidewheel_services.cli.faults import REFUSED
-from tidewheel_services.cli.options import Json, workflow_files
+from tidewheel_services.cli.options import Files, Json, Project, load_given
 from tidewheel_services.cli.output import console, plain, write, write_json
 
 if TYPE_CHECKING:
@@ -20,21 +20,21 @@ _SHOWN_MAX = 200
 
 
 def validate(
-    files: Annotated[list[Path], typer.Argument(help="Workflow files, or directories of them.", show_default=False)],
+    files: Files,
+    project: Project = None,
     as_json: Json = False,
 ) -> None:
     """Check workflow files: every mistake, with file, line and column. Exit code 1 if there is any."""
-    from tidewheel.definition.load import load_files
-
-    loaded = load_files(workflow_files(files))
+    loaded = load_given(files, project)
     mistakes = [mistake for one in loaded for mistake in one.mistakes]
     if as_json:
         write_json([as_document(mistake) for mistake in mistakes])
     else:
         show_mistakes(mistakes)
-        good = sum(not one.mistakes for one in loaded)
+        bad = {mistake.file for mistake in mistakes}
+        good = len({one.file for one in loaded} - bad)
         if mistakes:
-            write(f"{counted(len(mistakes), 'mistake')} in {counted(len(loaded) - good, 'file')}; {good} good")
+            write(f"{counted(len(mistakes), 'mistake')} in {counted(len(bad), 'file')}; {good} good")
         else:
             write(f"{counted(good, 'file')} good")
     if mistakes:

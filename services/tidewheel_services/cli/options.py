@@ -6,13 +6,16 @@ import os
 import re
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
 from tidewheel_services.cli.faults import UNREACHABLE, CliError
 from tidewheel_services.config import Settings
+
+if TYPE_CHECKING:
+    from tidewheel.definition.load import Loaded
 
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON document, for programs.")]
 ApiUrl = Annotated[str, typer.Option("--api", help="Where the API is.", envvar="TIDEWHEEL_API", show_default=False)]
@@ -24,6 +27,18 @@ Instance = Annotated[
     str,
     typer.Option(
         "--name", help="This process's name across restarts.", envvar="TIDEWHEEL_INSTANCE", show_default=False
+    ),
+]
+Files = Annotated[
+    list[Path],
+    typer.Argument(help="Workflow files in YAML or Python, or directories of them.", show_default=False),
+]
+Project = Annotated[
+    Path | None,
+    typer.Option(
+        "--project",
+        help="Of Python files: where workers import from. Default: the directory given, or the file's.",
+        show_default=False,
     ),
 ]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="How many at most.")]
@@ -59,31 +74,45 @@ def rfc3339(ms: int) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%S}{fraction}Z"
 
 
-def workflow_files(paths: list[Path]) -> list[Path]:
-    """The given files, and of given directories every YAML file below them, hidden places left out."""
-    found: list[Path] = []
+def load_given(paths: list[Path], project: Path | None) -> tuple[Loaded, ...]:
+    """What the given files define, and the YAML files and Python files with DAGs below given directories."""
+    from tidewheel.authoring.files import is_python, load_source, names_dags, project_of
+    from tidewheel.definition.load import refuse, refuse_doubles
+
+    found: dict[Path, Path] = {}
     for path in paths:
         if path.is_dir():
-            inside = files_below(path)
+            inside = [one for one in files_below(path) if not is_python(one) or names_dags(one)]
             if not inside:
-                raise CliError(f"{path}: no workflow file (*.yaml) in this directory")
-            found.extend(inside)
+                raise CliError(f"{path}: no workflow file (*.yaml, or *.py with DAGs) in this directory")
+            found.update(dict.fromkeys(inside, project or path))
         else:
-            found.append(path)
-    return list(dict.fromkeys(found))
+            found[path] = project or project_of(path)
+    loaded: list[Loaded] = []
+    for file, base in found.items():
+        dags = load_source(file, base).dags
+        if not dags and file in paths:
+            message = "it defines no DAG: write `with dag(...):`, from tidewheel.authoring"
+            dags = (refuse(str(file), 1, 1, "no_dag", message),)
+        loaded += dags
+    return refuse_doubles(loaded)
 
 
 def files_below(directory: Path) -> list[Path]:
-    """Every YAML file below the directory, in order, hidden files and directories left out.
+    """Every YAML and Python file below the directory, in order, hidden files and directories left out.
 
-    Hidden directories are not entered: `tidewheel dev` looks often, and its own state lies in one.
+    Hidden directories are not entered: `tidewheel dev` looks often, and its own state lies in one. Nor are virtual
+    environments: what is installed there is not the project's.
     """
     found: list[str] = []
     for folder, folders, files in os.walk(directory):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+        if "pyvenv.cfg" in files:
+            folders.clear()
+            continue
+        folders[:] = [name for name in folders if not name.startswith(".") and name != "__pycache__"]
         found.extend(
             os.path.join(folder, name)  # noqa: PTH118 (a Path for each is what costs)
             for name in files
-            if name.endswith((".yaml", ".yml")) and not name.startswith(".")
+            if name.endswith((".yaml", ".yml", ".py")) and not name.startswith(".")
         )
     return [Path(name) for name in sorted(found)]

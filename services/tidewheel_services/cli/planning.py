@@ -12,7 +12,7 @@ import typer
 from tidewheel_services.cli.client import Client, Refused
 from tidewheel_services.cli.definitions import counted, show_mistakes
 from tidewheel_services.cli.faults import UNREACHABLE, CliError
-from tidewheel_services.cli.options import ApiUrl, Json, instant, rfc3339, settings
+from tidewheel_services.cli.options import ApiUrl, Json, Project, instant, load_given, rfc3339, settings
 from tidewheel_services.cli.output import table, write, write_json
 
 if TYPE_CHECKING:
@@ -63,6 +63,8 @@ def plan(
     catchup: Annotated[
         bool, typer.Option("--catchup", help="With --json: write an object with what deploying or unpausing would run.")
     ] = False,
+    only: Annotated[str, typer.Option("--dag", help="Of a Python file: which of its DAGs.", show_default=False)] = "",
+    project: Project = None,
     api: ApiUrl = "",
     as_json: Json = False,
 ) -> None:
@@ -75,7 +77,9 @@ def plan(
         raise CliError("--paused-since, --until and --catchup need a workflow FILE", UNREACHABLE)
     now = time.time_ns() // 1_000_000
     after_ms = instant(after, "--after") if after else now
-    dag, schedule = _schedule_of_file(file) if file is not None else ("", _schedule_of_cron(cron, timezone))
+    dag, schedule = (
+        _schedule_of_file(file, only, project) if file is not None else ("", _schedule_of_cron(cron, timezone))
+    )
     since = instant(paused_since, "--paused-since") if paused_since else None
     going_on = instant(until, "--until") if until else now
     # Bare --json is a contract: the slots, from the file alone.
@@ -174,13 +178,18 @@ def _as_document(outlook: Outlook) -> dict[str, object]:
     return document
 
 
-def _schedule_of_file(file: Path) -> tuple[str, Schedule]:
-    from tidewheel.definition.load import load_files
-
-    (loaded,) = load_files([file])
-    if loaded.workflow is None:
-        show_mistakes(loaded.mistakes)
+def _schedule_of_file(file: Path, dag: str, project: Path | None) -> tuple[str, Schedule]:
+    found = load_given([file], project)
+    mistakes = [mistake for one in found for mistake in one.mistakes]
+    if mistakes:
+        show_mistakes(mistakes)
         raise CliError(f"{file} has mistakes; nothing can be planned")
+    named = [one for one in found if one.workflow is not None and dag in ("", one.workflow.id)]
+    if len(named) != 1:
+        ids = ", ".join(sorted(one.workflow.id for one in found if one.workflow is not None))
+        raise CliError(f"{file} defines {ids}: say with --dag which of them to plan", UNREACHABLE)
+    loaded = named[0]
+    assert loaded.workflow is not None
     if loaded.workflow.schedule is None:
         raise CliError(f"{file}: DAG '{loaded.workflow.id}' has no schedule; it runs only when it is triggered")
     return loaded.workflow.id, loaded.workflow.schedule

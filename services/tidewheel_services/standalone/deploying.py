@@ -8,17 +8,24 @@ across restarts, so that those deployed by other means are left alone.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
-from tidewheel.definition.load import Loaded, Mistake, load_files
+from tidewheel.authoring.files import Source, is_python, load_source
+from tidewheel.definition.load import Loaded, Mistake
 from tidewheel_services.cli.client import Client, Refused
 from tidewheel_services.cli.faults import CliError
 from tidewheel_services.cli.options import files_below
 
-Stamp = tuple[int, int, int]
+#: Of a file's time; within a step of it two contents may have one stamp.
+CLOCK_STEP_NS: Final = 20_000_000
+#: Time, size and number of a file; None if they say nothing.
+Stamp = tuple[int, int, int] | None
+GONE: Final = (0, 0, 0)
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -41,7 +48,7 @@ class Deployer:
         self._client = client
         self._memory = memory
         self._on_pools = on_pools
-        self._loaded: dict[Path, tuple[Stamp, Loaded]] = {}
+        self._sources: dict[Path, tuple[tuple[Stamp, ...], Source]] = {}
         #: DAG to the file that has its id, as far as deployed.
         self._owners = _remembered(memory)
         self._live: dict[str, str] = {}
@@ -70,34 +77,35 @@ class Deployer:
 
     def _read(self) -> bool:
         """Load the files that have changed; whether any has, came or went."""
-        changed = False
-        present = set()
-        for path in files_below(self._directory):
-            try:
-                found = path.stat()
-            except FileNotFoundError:
-                continue
-            present.add(path)
-            stamp = (found.st_mtime_ns, found.st_size, found.st_ino)
-            if path not in self._loaded or self._loaded[path][0] != stamp:
-                self._loaded[path] = (stamp, load_files([path])[0])
-                changed = True
-        for path in self._loaded.keys() - present:
-            del self._loaded[path]
-            changed = True
-        return changed
+        present = files_below(self._directory)
+        gone = self._sources.keys() - present
+        for path in gone:
+            del self._sources[path]
+        changed = [path for path in present if self._is_new(path)]
+        if changed:
+            # What did not work may have wanted for what came since: a module that was not there.
+            changed += [path for path, (_, source) in self._sources.items() if is_python(path) and _is_bad(source)]
+        for path in dict.fromkeys(changed):
+            began_ns = time.time_ns()
+            source = load_source(path, self._directory)
+            self._sources[path] = (_stamps(source.files, began_ns), source)
+        return bool(changed or gone)
+
+    def _is_new(self, path: Path) -> bool:
+        known = self._sources.get(path)
+        return known is None or known[0] != _stamps(known[1].files)
 
     def _choose(self) -> tuple[dict[str, tuple[Path, Loaded]], list[Mistake]]:
         good: dict[str, tuple[Path, Loaded]] = {}
         mistakes: list[Mistake] = []
         owned = set(self._owners.values())
-        for path in sorted(self._loaded, key=lambda path: (self._name(path) not in owned, path)):
-            loaded = self._loaded[path][1]
+        in_order = sorted(self._sources.items(), key=lambda item: (self._name(item[0]) not in owned, item[0]))
+        for path, loaded in ((path, one) for path, (_, source) in in_order for one in source.dags):
             mistakes.extend(loaded.mistakes)
             if loaded.workflow is None:
                 continue
-            first, _ = good.setdefault(loaded.workflow.id, (path, loaded))
-            if first != path:
+            first, chosen = good.setdefault(loaded.workflow.id, (path, loaded))
+            if chosen is not loaded:
                 message = (
                     f"DAG '{loaded.workflow.id}' is defined in {first} already; give this one another id, "
                     "or remove one of the two files"
@@ -115,9 +123,8 @@ class Deployer:
             if self._live.get(dag) == version and self._owners.get(dag) == self._name(path):
                 continue
             try:
-                body = {"definition": path.read_text(encoding="utf-8"), "source": self._name(path)}
-                answer = self._client.post("dags", body=body)
-            except (CliError, OSError, UnicodeDecodeError) as error:
+                answer = self._client.post("dags", body={"definition": loaded.source, "source": self._name(path)})
+            except CliError as error:
                 faults.append(f"{path}: {error}")
                 continue
             self._live[dag] = version
@@ -130,11 +137,11 @@ class Deployer:
         removed: list[str] = []
         faults: list[str] = []
         for dag, name in list(self._owners.items()):
-            held = self._loaded.get(self._directory / name)
-            if dag in good or (held is not None and held[1].workflow is None):
+            _, held = self._sources.get(self._directory / name, ((), None))
+            if dag in good or (held is not None and _is_bad(held)):
                 continue
             try:
-                self._client.delete("dags", dag, reason=f"{name} is gone")
+                self._client.delete("dags", dag, reason=f"{name} does not define it any more")
             except Refused as error:
                 if error.kind != "not_found":
                     faults.append(f"{dag}: {error}")
@@ -160,6 +167,24 @@ class Deployer:
         beside = self._memory.with_suffix(".new")
         beside.write_bytes(msgspec.json.encode(self._owners))
         beside.replace(self._memory)
+
+
+def _is_bad(source: Source) -> bool:
+    return any(one.workflow is None for one in source.dags)
+
+
+def _stamps(paths: Iterable[Path], read_ns: int | None = None) -> tuple[Stamp, ...]:
+    """Of each file. One that was written since, or just before it was read, has none: it is better read again."""
+    stamps: list[Stamp] = []
+    for path in paths:
+        try:
+            found = path.stat()
+        except OSError:
+            stamps.append(GONE)
+            continue
+        unsure = read_ns is not None and found.st_mtime_ns > read_ns - CLOCK_STEP_NS
+        stamps.append(None if unsure else (found.st_mtime_ns, found.st_size, found.st_ino))
+    return tuple(stamps)
 
 
 def _remembered(memory: Path) -> dict[str, str]:

@@ -62,7 +62,7 @@ def _tell(terminal: Console, told: Told) -> None:
     for dag, version in told.deployed:
         terminal.print(f"[green]deployed[/] {dag} (version {version[:12]})")
     for dag in told.removed:
-        terminal.print(f"[yellow]removed[/] {dag}: its file is gone; live runs finish, history stays")
+        terminal.print(f"[yellow]removed[/] {dag}: no file defines it any more; live runs finish, history stays")
     if told.mistakes:
         show_mistakes(told.mistakes)
         terminal.print("[yellow]the last good version of each file with a mistake stays live[/]")

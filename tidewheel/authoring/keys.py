@@ -1,0 +1,117 @@
+"""The keys of tasks and DAGs as Python names, for editors and type checkers.
+
+What may stand there is said and checked by ``tidewheel.definition.language``, as for YAML. A name that is a word of
+Python's has an underscore behind it: ``if_``, ``as_``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from tidewheel.authoring.expression import Expression
+from tidewheel.core.workflow import Backoff, Catchup, DstGap, DstRepeat, InputType, Overlap, TriggerRule
+
+if TYPE_CHECKING:
+    from tidewheel.authoring.tasks import Task
+
+Duration = str | timedelta
+Env = Mapping[str, Any]
+
+
+class OnlyOn(TypedDict):
+    """Of a ``Retry``."""
+
+    exit_codes: Sequence[int]
+
+
+class Retry(TypedDict, total=False):
+    """Of a task, or of the defaults."""
+
+    max: int
+    delay: Duration
+    backoff: Backoff
+    max_delay: Duration
+    jitter: bool
+    only_on: OnlyOn
+
+
+class Shared(TypedDict, total=False):
+    """What a task and a DAG's defaults have in common."""
+
+    retries: int
+    retry: Retry
+    infra_retries: int
+    timeout: Duration
+    pool: str
+    pool_slots: int
+
+
+class TaskKeys(Shared, total=False):
+    """What every task may be given."""
+
+    description: str
+    needs: Task | str | Sequence[Task | str]
+    trigger_rule: TriggerRule
+    if_: Expression | str
+    env: Env
+
+
+class Changes(TaskKeys, total=False):
+    """What one task of a function may have otherwise."""
+
+    id: str
+
+
+class Schedule(TypedDict, total=False):
+    """Of a DAG."""
+
+    cron: str | Sequence[str]
+    every: Duration
+    timezone: str
+    start: str | date
+    end: str | date
+    catchup: Catchup
+    catchup_window: Duration
+    overlap: Overlap
+    dst_gap: DstGap
+    dst_repeat: DstRepeat
+    jitter: Duration
+    misfire_grace: Duration
+
+
+class _InputType(TypedDict):
+    type: InputType
+
+
+class Input(_InputType, total=False):
+    """A typed parameter of a DAG's runs."""
+
+    default: Any
+    description: str
+    enum: Sequence[Any]
+
+
+class Concurrency(TypedDict, total=False):
+    """Of a DAG, over all its runs."""
+
+    max_runs: int
+    max_tasks: int
+
+
+class DagKeys(TypedDict, total=False):
+    """What a DAG may be given beside its id."""
+
+    description: str
+    owner: str
+    tags: Sequence[str]
+    schedule: str | Schedule
+    inputs: Mapping[str, Input]
+    defaults: Shared
+    env: Env
+    priority: int
+    concurrency: Concurrency
+
+
+Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]

@@ -1,0 +1,68 @@
+"""What a task needs: what its author says, and whose outputs or states its expressions read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Mapping as MappingABC
+from collections.abc import Sequence as SequenceABC
+from typing import Final
+
+from tidewheel.definition.nodes import Mapping, Node, Scalar, Sequence
+from tidewheel.definition.references import references
+from tidewheel.definition.templates import Placeholder, TemplateError, has_expression, parse_template
+
+#: Texts that are never rendered.
+_NO_EXPRESSIONS: Final = frozenset({"id", "description", "needs", "run", "python"})
+
+
+def mentioned(task: Mapping, places: MappingABC[str, int]) -> list[str]:
+    """The tasks that the expressions of a task read, in the order of the DAG, of which ``places`` holds the numbers."""
+    found = {
+        reference.path[0]
+        for key, node in task.entries.items()
+        if key not in _NO_EXPRESSIONS
+        for source in _sources(node, bare=key == "if")
+        for reference in references(source)
+        if reference.root == "tasks" and reference.path
+    }
+    return sorted((name for name in found if name in places), key=places.__getitem__)
+
+
+#: Of each task, ids of others.
+Names = MappingABC[str, SequenceABC[str]]
+
+
+def derived(task: str, said: SequenceABC[str], read: SequenceABC[str], edges: Names, reads: Names) -> list[str]:
+    """What a task needs because it reads it: not what is upstream of a need that its author has said.
+
+    ``said`` and ``read`` are whom it is said to need and whom it reads; ``edges`` and ``reads`` are those of all tasks.
+    """
+    missing = [name for name in read if name != task and name not in said]
+    if not missing or not said:
+        return missing
+    upstream: set[str] = set()
+    ahead = list(said)
+    while ahead:
+        name = ahead.pop()
+        if name not in upstream and name in reads:
+            upstream.add(name)
+            ahead += [*edges[name], *reads[name]]
+    return [name for name in missing if name not in upstream]
+
+
+def _sources(node: Node, *, bare: bool) -> Iterator[str]:
+    match node:
+        case Scalar(text=text) if bare and not has_expression(text):
+            yield text
+        case Scalar(text=text):
+            try:
+                yield from (part.source for part in parse_template(text) if isinstance(part, Placeholder))
+            except TemplateError:
+                # Told when the definition is checked.
+                return
+        case Sequence(items=items):
+            for item in items:
+                yield from _sources(item, bare=False)
+        case Mapping(entries=entries):
+            for item in entries.values():
+                yield from _sources(item, bare=False)

@@ -1,0 +1,138 @@
+"""Tasks of a DAG: what they were given, and which come after which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, Unpack
+
+from tidewheel.authoring.expression import Expression
+from tidewheel.authoring.keys import Method, TaskKeys
+from tidewheel.authoring.nodes import Given, Keys, given
+from tidewheel.authoring.places import Place, here
+
+if TYPE_CHECKING:
+    from tidewheel.authoring.dags import Dag
+
+Tasks = TypeVar("Tasks", "Task", Iterable["Task"])
+_open: Final[list[Dag]] = []
+
+
+class Task:
+    """A task of a DAG. Given to another task, it stands for its output."""
+
+    def __init__(self, dag: Dag, name: str, keys: Keys, place: Place) -> None:
+        self.dag = dag
+        self.id = str(name)
+        self.keys = keys
+        if isinstance(needs := keys.get("needs"), Given):
+            self.keys = {**keys, "needs": Given(_named(needs.value), needs.place, needs.name)}
+        self.place = place
+        #: What ``>>`` put before it, and where.
+        self.after: list[tuple[Task, Place]] = []
+        dag.tasks.append(self)
+
+    @property
+    def output(self) -> Expression:
+        """Its output."""
+        return Expression(f"tasks.{self.id}.output")
+
+    @property
+    def state(self) -> Expression:
+        """How it ended."""
+        return Expression(f"tasks.{self.id}.state")
+
+    def __rshift__(self, later: Tasks) -> Tasks:
+        place = here()
+        for one in _each(later):
+            one.after.append((self, place))
+        return later
+
+    def __lshift__(self, earlier: Tasks) -> Tasks:
+        place = here()
+        self.after.extend((one, place) for one in _each(earlier))
+        return earlier
+
+    def __rrshift__(self, earlier: Iterable[Task]) -> Task:
+        place = here()
+        self.after.extend((one, place) for one in _each(earlier))
+        return self
+
+    def __rlshift__(self, later: Iterable[Task]) -> Task:
+        place = here()
+        for one in _each(later):
+            one.after.append((self, place))
+        return self
+
+    def __str__(self) -> str:
+        return str(self.output)
+
+    def __repr__(self) -> str:
+        return f"Task({self.id!r})"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"a task has 'output' and 'state', no {name!r}; a field of its output is .output.{name}")
+
+
+def shell(name: str, command: str, /, **keys: Unpack[TaskKeys]) -> Task:
+    """A task that runs a command by ``/bin/sh -c``. Values reach it by ``env``."""
+    place = here()
+    positional: Keys = {"id": Given(name, place, 0), "run": Given(command, place, 1)}
+    return Task(open_dag(f"shell({name!r}, …)"), name, {**positional, **given(keys, place)}, place)
+
+
+def http(
+    name: str,
+    url: str | Expression,
+    /,
+    *,
+    method: Method | None = None,
+    headers: dict[str, Any] | None = None,
+    json: Any = None,
+    body: str | Expression | None = None,
+    expect: int | list[int] | None = None,
+    **keys: Unpack[TaskKeys],
+) -> Task:
+    """A task that makes one HTTP request. Its output is the answer."""
+    place = here()
+    request = given({"method": method, "headers": headers, "json": json, "body": body, "expect": expect}, place)
+    positional: Keys = {"id": Given(name, place, 0), "http": {"url": Given(url, place, 1)} | request}
+    return Task(open_dag(f"http({name!r}, …)"), name, {**positional, **given(keys, place)}, place)
+
+
+def enter(dag: Dag) -> None:
+    """Tasks belong to this DAG from now on."""
+    if _open:
+        raise RuntimeError(f"a DAG within a DAG: end the block of '{_open[-1].id}' first")
+    _open.append(dag)
+
+
+def leave() -> None:
+    """Tasks belong to no DAG any more."""
+    _open.clear()
+
+
+def open_dag(what: str = "") -> Dag:
+    """The DAG whose block this is. Raises ``RuntimeError`` outside of one."""
+    if not _open:
+        raise RuntimeError(f"{what} stands outside of a DAG: write it within `with dag(...):`")
+    return _open[-1]
+
+
+def in_dag() -> bool:
+    """Whether this is the block of a DAG."""
+    return bool(_open)
+
+
+def _named(needs: Any) -> Any:
+    """Ids for tasks, everything else as it is."""
+    if isinstance(needs, list | tuple):
+        return [_named(one) for one in needs]
+    return needs.id if isinstance(needs, Task) else needs
+
+
+def _each(tasks: Task | Iterable[Task]) -> list[Task]:
+    found = [tasks] if isinstance(tasks, Task) else list(tasks)
+    for one in found:
+        if not isinstance(one, Task):
+            raise TypeError(f"'>>' stands between tasks, or a task and a list of them; got {one!r}")
+    return found
