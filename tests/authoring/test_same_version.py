@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidewheel.authoring import Task, dag, http, inputs, run, secrets, shell, task
+from tidewheel.authoring import Task, cel, dag, http, inputs, run, secrets, shell, task
 from tidewheel.authoring.nodes import duration
 from tidewheel.core.workflow import TriggerRule
 from tidewheel.definition.load import Loaded, load_text
@@ -49,6 +49,7 @@ task_keys = st.fixed_dictionaries(
         "retries": st.integers(0, 9),
         "infra_retries": st.integers(0, 9),
         "timeout": durations,
+        "queue_timeout": durations,
         "pool": st.sampled_from(["default", "gpu"]),
         "pool_slots": st.integers(1, 4),
     },
@@ -79,7 +80,7 @@ dag_keys = st.fixed_dictionaries(
     },
 )
 #: How a task comes to need an earlier one.
-WAYS = ("not", "needs", "arrow", "argument", "text", "condition", "arrow and argument")
+WAYS = ("not", "needs", "arrow", "argument", "text", "condition", "items", "arrow and argument")
 plans = st.lists(
     st.tuples(
         st.sampled_from(["run", "python", "http"]),
@@ -124,6 +125,11 @@ def build(name: str, kind: str, keys: dict[str, Any], ways: dict[Task, str], ext
     if conditions:
         keys = {**keys, "if_": (conditions[0].state == "success") & ~(run.kind == "manual")}
         written["if"] = f'tasks.{conditions[0].id}.state == "success" && !(run.kind == "manual")'
+    items = [one for one, way in ways.items() if way == "items"]
+    if items:
+        keys = {**keys, "for_each": items[0].output.rows, "as_": "row", "fail_fast": True}
+        written |= {"for_each": f"${{{{ tasks.{items[0].id}.output.rows }}}}", "as": "row", "fail_fast": True}
+        read["row"], shown["row"] = cel.row.path, "${{ row.path }}"
     needs = [one for one, way in ways.items() if way == "needs"]
     if needs:
         keys = {**keys, "needs": needs}
@@ -160,9 +166,9 @@ def test_whatever_is_built_has_the_version_of_its_yaml(
         tasks: list[Task] = []
         for index, (kind, own, chosen, extra) in enumerate(plan):
             ways = dict(zip(tasks, chosen, strict=False))
-            # One condition a task, and no word about it elsewhere.
-            seen = [one for one, way in ways.items() if way == "condition"]
-            ways = {one: way for one, way in ways.items() if one not in seen[1:]}
+            # One condition and one list of items a task.
+            seen = {way: [one for one in ways if ways[one] == way] for way in ("condition", "items")}
+            ways = {one: way for one, way in ways.items() if one not in seen.get(way, [])[1:]}
             made, written = build(f"t{index}", kind, own, ways, extra)
             for one, way in ways.items():
                 if way.startswith("arrow"):
@@ -170,9 +176,7 @@ def test_whatever_is_built_has_the_version_of_its_yaml(
             said = [one.id for one, way in ways.items() if way == "needs"]
             said += [one.id for one, way in ways.items() if way.startswith("arrow")]
             above = upstream(needs, said)
-            reads = [
-                one.id for one, way in ways.items() if way in ("argument", "text", "condition", "arrow and argument")
-            ]
+            reads = [one.id for one, way in ways.items() if way not in ("not", "needs", "arrow")]
             needs[made.id] = said + [one for one in reads if one not in above]
             document["tasks"].append({**written, "needs": needs[made.id]})
             tasks.append(made)

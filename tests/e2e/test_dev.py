@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from tests.e2e.running import Process, dev, document, eventually, tidewheel
+from tidewheel_services.standalone.templates import TEMPLATES
 
 HELLO = "id: hello\ntasks: [{id: hello, run: echo hi}]\n"
 
@@ -118,6 +119,37 @@ def test_a_changed_python_file_is_what_runs_next(flows: Path, running: tuple[Pro
     assert output("one") == "first"
     module.write_text("def answer():\n    return 'second, longer'\n")
     assert output("two") == "second, longer"
+
+
+def test_every_template_runs_and_python_is_read_again(flows: Path, running: tuple[Process, dict[str, str]]) -> None:
+    process, env = running
+    expected = {
+        "etl": ("report", {"files": 5, "rows": 1000}),
+        "nightly": ("close_day", {"closed": "2026-01-01"}),
+        "words": ("longest", {"word": "wheel", "letters": 5}),
+    }
+    for name in ("etl", "scheduled", "python"):
+        for file, text in TEMPLATES[name].files.items():
+            (flows / file).write_text(text)
+    for dag, (task, output) in expected.items():
+        process.wait_for(f"deployed {dag} ")
+        assert document("trigger", dag, "--run-id", "one", "--wait", env=env)["state"] == "success"
+        assert _get(env, f"/dags/{dag}/runs/one/tasks/{task}")["output"] == output
+    version = _get(env, "/dags/words")["version"]
+    shown = _get(env, f"/dags/words/versions/{version}")
+    assert (shown["source"], shown["definition"]["tasks"][0]["action"]["callable"]) == ("flow.py", "flow:find_words")
+    # What it imports is watched too; a broken one leaves the last good version live.
+    text = TEMPLATES["python"].files["flow.py"]
+    (flows / "flow.py").write_text(text.replace("from datetime", "from wording import SAID\nfrom datetime"))
+    process.wait_for("No module named 'wording'")
+    assert _get(env, "/dags/words")["version"] == version
+    (flows / "wording.py").write_text("SAID = 'first'\n")
+    (flows / "flow.py").write_text(text.replace("from datetime", "from wording import SAID\nfrom datetime").replace(
+        '"Find the longest word."', "SAID"
+    ))  # fmt: skip
+    eventually(lambda: _get(env, "/dags/words")["description"] == "first")
+    (flows / "wording.py").write_text("SAID = 'second'\n")
+    eventually(lambda: _get(env, "/dags/words")["description"] == "second")
 
 
 def test_a_pool_that_a_workflow_names_is_served(flows: Path, running: tuple[Process, dict[str, str]]) -> None:

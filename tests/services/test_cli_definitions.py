@@ -10,6 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner, Result
+
+from tidewheel_services.cli.app import app
 
 GOOD = "id: hello\nschedule: '0 6 * * *'\ntasks: [{id: hello, run: echo hi}]\n"
 
@@ -225,6 +228,45 @@ def test_what_init_writes_is_valid_and_never_overwrites(tmp_path: Path) -> None:
     assert again.returncode == 1
     assert "hello.yaml" in again.stderr
     assert (target / "hello.yaml").read_text() == "mine"
+
+
+def test_templates_are_listed_and_valid(tmp_path: Path) -> None:
+    def run(*arguments: str | Path) -> Result:
+        return CliRunner().invoke(app, list(map(str, arguments)))
+
+    names = [line.split()[0] for line in run("init", "--list").output.splitlines()[1:]]
+    assert names == ["hello", "etl", "scheduled", "python"]
+    for name in names[1:]:
+        assert run("init", tmp_path / name, "--template", name).exit_code == 0
+        done = run("validate", tmp_path / name)
+        assert (done.exit_code, done.output) == (0, "1 file good\n")
+        assert json.loads((tmp_path / name / "workflow.schema.json").read_text())["properties"]["tasks"]
+    refused = run("init", tmp_path / "x", "--template", "ettl")
+    assert refused.exit_code == 2
+    assert "did you mean 'etl'?" in refused.output
+
+
+PYTHON = """from tidewheel.authoring import dag, shell
+for name in ("one", "two"):
+    with dag(name, schedule="0 6 * * *"):
+        shell("hello", "echo hi")
+"""
+
+
+def test_dags_in_python_are_validated_and_planned_like_yaml(tmp_path: Path) -> None:
+    file = tmp_path / "flow.py"
+    file.write_text(PYTHON)
+    (tmp_path / "plain.py").write_text("raise SystemExit('nobody executes this')")
+    assert tidewheel("validate", tmp_path).stdout == "1 file good\n"
+    assert len(json.loads(tidewheel("plan", file, "--dag", "two", "--count", "2", "--json").stdout)) == 2
+    which = tidewheel("plan", file)
+    assert which.returncode == 2
+    assert "one, two: say with --dag" in which.stderr
+    (nothing,) = json.loads(tidewheel("validate", tmp_path / "plain.py", "--json").stdout)
+    assert nothing["code"] == "no_dag"
+    file.write_text(PYTHON.replace('echo hi"', 'echo hi", retires=2'))
+    found = json.loads(tidewheel("validate", file, "--json").stdout)
+    assert [(one["line"], one["column"], one["code"]) for one in found] == [(4, 35, "unknown_key")]
 
 
 def test_the_examples_are_valid() -> None:

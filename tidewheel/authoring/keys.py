@@ -44,6 +44,9 @@ class Shared(TypedDict, total=False):
     retry: Retry
     infra_retries: int
     timeout: Duration
+    total_timeout: Duration
+    queue_timeout: Duration
+    heartbeat_timeout: Duration
     pool: str
     pool_slots: int
 
@@ -56,6 +59,11 @@ class TaskKeys(Shared, total=False):
     trigger_rule: TriggerRule
     if_: Expression | str
     env: Env
+    for_each: Expression | Task | str | Sequence[Any]
+    as_: str
+    max_parallel: int
+    max_items: int
+    fail_fast: bool
 
 
 class Changes(TaskKeys, total=False):

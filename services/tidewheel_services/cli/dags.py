@@ -23,10 +23,10 @@ def deploy(
     as_json: Json = False,
 ) -> None:
     """Make workflow files the current version of their DAGs. Nothing is deployed if any file has a mistake."""
-    from tidewheel_services.cli.definitions import as_document, show_mistakes
+    from tidewheel_services.cli.definitions import as_document, mistakes_of, show_mistakes
 
     loaded = load_given(files, project)
-    mistakes = [mistake for one in loaded for mistake in one.mistakes]
+    mistakes = mistakes_of(loaded)
     if mistakes:
         if as_json:
             write_json([as_document(mistake) for mistake in mistakes])

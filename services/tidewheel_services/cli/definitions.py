@@ -13,6 +13,7 @@ from tidewheel_services.cli.options import Files, Json, Project, load_given
 from tidewheel_services.cli.output import console, plain, write, write_json
 
 if TYPE_CHECKING:
+    from tidewheel.definition.load import Loaded
     from tidewheel.definition.mistakes import Mistake
 
 #: Of a source line, so that a minified file does not fill the screen.
@@ -26,7 +27,7 @@ def validate(
 ) -> None:
     """Check workflow files: every mistake, with file, line and column. Exit code 1 if there is any."""
     loaded = load_given(files, project)
-    mistakes = [mistake for one in loaded for mistake in one.mistakes]
+    mistakes = mistakes_of(loaded)
     if as_json:
         write_json([as_document(mistake) for mistake in mistakes])
     else:
@@ -46,6 +47,11 @@ def schema() -> None:
     from tidewheel.definition.schema import workflow_schema_text
 
     write(workflow_schema_text().rstrip())
+
+
+def mistakes_of(loaded: Iterable[Loaded]) -> list[Mistake]:
+    """Every mistake once, also if a loop in a Python file has made it in many DAGs."""
+    return list(dict.fromkeys(mistake for one in loaded for mistake in one.mistakes))
 
 
 def as_document(mistake: Mistake) -> dict[str, object]:

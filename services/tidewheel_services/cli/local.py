@@ -8,29 +8,41 @@ from typing import Annotated, Literal
 
 import typer
 
+from tidewheel.core.nearest import did_you_mean
 from tidewheel_services.cli.faults import REFUSED, UNREACHABLE, CliError
-from tidewheel_services.cli.output import write
+from tidewheel_services.cli.output import plain, table, write
 from tidewheel_services.config import DEFAULT_API_PORT
 
 Port = Annotated[int, typer.Option("--port", min=0, max=65_535, help="Of the API; 0: any free one.")]
 
 
 def init(
-    directory: Annotated[Path, typer.Argument(help="It is made if need be.", show_default=False)],
+    directory: Annotated[Path | None, typer.Argument(help="It is made if need be.", show_default=False)] = None,
+    template: Annotated[str, typer.Option("--template", help="What to begin with; see --list.")] = "hello",
+    listing: Annotated[bool, typer.Option("--list", help="List the templates and exit.")] = False,
 ) -> None:
-    """Write a first workflow, its Python and a README. What is there is never overwritten."""
-    from tidewheel_services.standalone.template import FILES
+    """Write a first workflow, with a README and the schema for editors. What is there is never overwritten."""
+    from tidewheel_services.standalone.templates import TEMPLATES
 
-    there = [name for name in FILES if (directory / name).exists()]
+    if listing:
+        table(("template", "what"), ((name, plain(one.summary)) for name, one in TEMPLATES.items()), "")
+        return
+    if directory is None:
+        raise CliError("say which DIRECTORY to write to", UNREACHABLE)
+    if template not in TEMPLATES:
+        hint = did_you_mean(template, TEMPLATES) or f"; there are {', '.join(TEMPLATES)}"
+        raise CliError(f"there is no template {template!r}{hint}", UNREACHABLE)
+    files = TEMPLATES[template].written()
+    there = [name for name in files if (directory / name).exists()]
     if there:
         raise CliError(f"{directory} has {', '.join(there)} already; choose another directory")
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for name, text in FILES.items():
+        for name, text in files.items():
             (directory / name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise CliError(f"cannot write to {directory}: {error.strerror}") from None
-    write(f"wrote {', '.join(FILES)} to {directory}\nnext: tidewheel dev {directory}")
+    write(f"wrote {', '.join(files)} to {directory}\nnext: tidewheel dev {directory}")
 
 
 def dev(

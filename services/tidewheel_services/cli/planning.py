@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from tidewheel_services.cli.client import Client, Refused
-from tidewheel_services.cli.definitions import counted, show_mistakes
+from tidewheel_services.cli.definitions import counted, mistakes_of, show_mistakes
 from tidewheel_services.cli.faults import UNREACHABLE, CliError
 from tidewheel_services.cli.options import ApiUrl, Json, Project, instant, load_given, rfc3339, settings
 from tidewheel_services.cli.output import table, write, write_json
@@ -180,8 +180,7 @@ def _as_document(outlook: Outlook) -> dict[str, object]:
 
 def _schedule_of_file(file: Path, dag: str, project: Path | None) -> tuple[str, Schedule]:
     found = load_given([file], project)
-    mistakes = [mistake for one in found for mistake in one.mistakes]
-    if mistakes:
+    if mistakes := mistakes_of(found):
         show_mistakes(mistakes)
         raise CliError(f"{file} has mistakes; nothing can be planned")
     named = [one for one in found if one.workflow is not None and dag in ("", one.workflow.id)]

@@ -70,7 +70,7 @@ class Deployer:
         removed, more_faults = self._remove(good)
         faults += more_faults
         self._settled = not faults
-        fresh = tuple(mistake for mistake in mistakes if mistake not in self._told)
+        fresh = tuple(mistake for mistake in dict.fromkeys(mistakes) if mistake not in self._told)
         fresh_faults = tuple(fault for fault in faults if fault not in self._told_faults)
         self._told, self._told_faults = set(mistakes), set(faults)
         return Told(tuple(deployed), tuple(removed), fresh, fresh_faults)
@@ -137,8 +137,9 @@ class Deployer:
         removed: list[str] = []
         faults: list[str] = []
         for dag, name in list(self._owners.items()):
-            _, held = self._sources.get(self._directory / name, ((), None))
-            if dag in good or (held is not None and _is_bad(held)):
+            stamps, held = self._sources.get(self._directory / name, ((), None))
+            # A file that is perhaps only half written takes nothing along; the next look knows.
+            if dag in good or (held is not None and (stamps[0] is None or _is_bad(held))):
                 continue
             try:
                 self._client.delete("dags", dag, reason=f"{name} does not define it any more")

@@ -1,10 +1,11 @@
-"""What `tidewheel init` writes: a workflow, its Python, and how to go on."""
+"""The template `hello`: a workflow and its Python."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from tidewheel_services.standalone.templates.template import Template
 
 WORKFLOW = """\
+# yaml-language-server: $schema=workflow.schema.json
 # A first workflow. While `tidewheel dev` runs on this directory, saving this file makes it live.
 id: hello
 description: Greet, count the letters, and tell.
@@ -43,26 +44,12 @@ def count(text: str) -> dict[str, int]:
     return {"letters": sum(letter.isalpha() for letter in text)}
 '''
 
-README = """\
-# Workflows
-
-    tidewheel validate hello.yaml     # every mistake, with line and column
-    tidewheel plan hello.yaml         # when it will run
-    tidewheel dev .                   # everything in one process; Ctrl-C ends it, the next start goes on
-
-In another terminal:
-
-    tidewheel trigger hello --input name=Ann --wait
-    tidewheel runs hello
-    tidewheel show hello RUN_ID
-    tidewheel logs hello RUN_ID greet
-
-State is kept in `.tidewheel/`; remove it to start over.
-"""
-
-FILES: Mapping[str, str] = {
-    "hello.yaml": WORKFLOW,
-    "hello.py": PYTHON,
-    "README.md": README,
-    ".gitignore": ".tidewheel/\n__pycache__/\n",
-}
+TEMPLATE = Template(
+    summary="a first workflow: shell, Python, a condition",
+    files={"hello.yaml": WORKFLOW, "hello.py": PYTHON},
+    tries=(
+        "trigger hello --input name=Ann --wait",
+        "show hello RUN_ID",
+        "logs hello RUN_ID greet",
+    ),
+)
