@@ -15,6 +15,7 @@ from tests.docs.pages import ROOT, Fence, code, fences, links, pages
 from tests.docs.pages import anchors as anchors_of
 from tidewheel.definition.load import load_text
 from tidewheel_services.cli.app import app
+from tidewheel_services.standalone.templates import TEMPLATES
 
 PROGRAM = typer.main.get_command(app)
 #: Behind these, the rest of a line in a shell is another command or none of it.
@@ -44,6 +45,13 @@ def test_a_workflow_that_is_shown_loads(fence: Fence) -> None:
 def test_mistakes_read_as_they_are_shown(fence: Fence, shown: Fence) -> None:
     found = load_text(fence.text, "f").mistakes
     assert [f"{one.line}:{one.column}: {one.message} ({one.code})" for one in found] == shown.text.splitlines()
+
+
+def test_the_first_mistake_of_the_quickstart_is_shown_as_it_is() -> None:
+    broken = TEMPLATES["hello"].files["hello.yaml"].replace("needs: [greet]", "neds: [greet]")
+    (first, *_) = load_text(broken, "my-flows/hello.yaml").mistakes
+    shown = f"{first.file}:{first.line}:{first.column}: {first.message} ({first.code})\n"
+    assert shown in pages()["docs/quickstart.md"]
 
 
 def test_there_is_something_to_check() -> None:
