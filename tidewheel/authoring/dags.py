@@ -64,7 +64,7 @@ class Dag:
         return load_node(root, findings, yaml_text(root))
 
     def _root(self, findings: Findings) -> Mapping:
-        from tidewheel.authoring.needs import derived, mentioned
+        from tidewheel.authoring.needs import derived, graph, mentioned
 
         writer = Writer(self.place.file, findings, self)
         records = [writer.record(task.keys, task.place) for task in self.tasks]
@@ -73,9 +73,9 @@ class Dag:
         ids = [task.id for task in self.tasks]
         order = {name: index for index, name in enumerate(ids)}
         read = [mentioned(record, order) for record in records]
-        edges, reads = dict(zip(ids, names, strict=True)), dict(zip(ids, read, strict=True))
+        upstream = graph(ids, names, read)
         for index, (task, record) in enumerate(zip(self.tasks, records, strict=True)):
-            more = derived(task.id, names[index], read[index], edges, reads)
+            more = derived(task.id, names[index], read[index], upstream)
             if needs := (*said[index], *(self._name(name, task.place, task) for name in more)):
                 place = record.entries.get("needs", record)
                 record.keys.setdefault("needs", Scalar(place.line, place.column, "needs"))

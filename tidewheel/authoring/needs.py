@@ -7,6 +7,7 @@ from collections.abc import Mapping as MappingABC
 from collections.abc import Sequence as SequenceABC
 from typing import Final
 
+from tidewheel.definition.lint_graph import Graph
 from tidewheel.definition.nodes import Mapping, Node, Scalar, Sequence
 from tidewheel.definition.references import references
 from tidewheel.definition.templates import Placeholder, TemplateError, has_expression, parse_template
@@ -28,26 +29,20 @@ def mentioned(task: Mapping, places: MappingABC[str, int]) -> list[str]:
     return sorted((name for name in found if name in places), key=places.__getitem__)
 
 
-#: Of each task, ids of others.
-Names = MappingABC[str, SequenceABC[str]]
+def graph(ids: SequenceABC[str], *edges: SequenceABC[SequenceABC[str]]) -> Graph:
+    """Who is upstream of whom, by edges of several kinds: of each task, ids of others."""
+    known = frozenset(ids)
+    needs = {
+        name: tuple(dict.fromkeys(one for some in kinds for one in some if one in known))
+        for name, *kinds in zip(ids, *edges, strict=True)
+    }
+    return Graph({}, needs, known)
 
 
-def derived(task: str, said: SequenceABC[str], read: SequenceABC[str], edges: Names, reads: Names) -> list[str]:
-    """What a task needs because it reads it: not what is upstream of a need that its author has said.
-
-    ``said`` and ``read`` are whom it is said to need and whom it reads; ``edges`` and ``reads`` are those of all tasks.
-    """
-    missing = [name for name in read if name != task and name not in said]
-    if not missing or not said:
-        return missing
-    upstream: set[str] = set()
-    ahead = list(said)
-    while ahead:
-        name = ahead.pop()
-        if name not in upstream and name in reads:
-            upstream.add(name)
-            ahead += [*edges[name], *reads[name]]
-    return [name for name in missing if name not in upstream]
+def derived(task: str, said: SequenceABC[str], read: SequenceABC[str], graph: Graph) -> list[str]:
+    """What a task needs because it reads it: not what is upstream of a need that its author has said."""
+    missing = (name for name in read if name != task and name not in said)
+    return [name for name in missing if not any(graph.is_upstream(name, need) for need in said)]
 
 
 def _sources(node: Node, *, bare: bool) -> Iterator[str]:

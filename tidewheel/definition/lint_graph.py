@@ -38,7 +38,7 @@ class Graph:
         return bool(self._upstream.get(task, 0) & self._bits.get(other, 0))
 
     def _close(self) -> None:
-        self._bits.update((name, 1 << index) for index, name in enumerate(self.tasks))
+        self._bits.update((name, 1 << index) for index, name in enumerate(self.needs))
         for name in self._in_order():
             bits = 0
             for need in self.needs[name]:
@@ -48,7 +48,7 @@ class Graph:
     def _in_order(self) -> Iterator[str]:
         """Every task after its needs (within a cycle, which is refused anyway, in some order)."""
         seen: set[str] = set()
-        for start in self.tasks:
+        for start in self.needs:
             stack = [start]
             while stack:
                 name = stack[-1]
