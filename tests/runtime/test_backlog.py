@@ -12,8 +12,8 @@ from tidewheel.core import events as e
 from tidewheel.core.rules import Rules
 from tidewheel.core.workflow import Concurrency, Run, Schedule, Task, Workflow
 from tidewheel.definition.expressions import CelEvaluator
-from tidewheel.log.interface import COMMANDS, NOTE_BYTES_MAX, TRIGGERS, Append, LogMisconfigured
-from tidewheel.log.memory import Fault
+from tidewheel.log.interface import COMMANDS, NOTE_BYTES_MAX, TRIGGERS, Append, LogMisconfigured, LogUnavailable
+from tidewheel.log.memory import Fault, MemoryLog
 from tidewheel.log.partition import partition_of
 from tidewheel.runtime.backlog import Extent, Note, read_note, write_note
 from tidewheel.runtime.scheduler import Scheduler
@@ -145,6 +145,37 @@ def test_whatever_becomes_of_commits_and_owners_each_trigger_is_one_run(seed: in
     assert len(world.events(e.RunSucceeded)) == 166
     assert {world.log.noted(shard) for shard in range(2)} == {""}
     world.check()
+
+
+def test_what_waits_of_a_shard_that_goes_before_it_could_be_recovered_is_its_next_owners(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = a_world()
+    world.add_worker(slots=10, behaviour=lambda _: SLOW)
+    world.deploy(a_dag("flood"))
+    flood(world, "flood", 30)
+    world.settle()
+    late = scheduler(world)
+    assert late.status.postponed_dags == ("flood",)
+    world.log.inject(Fault.ABORT)
+    world.send(c.UnpauseDag(dag="flood"))
+    assert not late.step(0)
+    with monkeypatch.context() as away:
+        away.setattr(MemoryLog, "end_offsets", raising)
+        with pytest.raises(LogUnavailable):
+            late.step(0)
+    world.log.expel("scheduler-0")
+    world.start_scheduler("a-scheduler")
+    world.schedulers["a-scheduler"].step(0)
+    assert not late.step(0), "it has nothing to read on"
+    while len(created(world, "flood")) < 30:
+        world.advance(MINUTE)
+    assert created(world, "flood") == ids("flood", 30)
+    world.check()
+
+
+def raising(*_: object) -> None:
+    raise LogUnavailable("injected: the log is away")
 
 
 def test_who_can_ask_again_is_told_to_and_a_run_that_exists_is_found() -> None:

@@ -303,6 +303,7 @@ class Scheduler:
         if came:
             for shard in came:
                 self._owned.pop(shard.number, None)
+                self._backlog.drop(shard.number)
                 self._lost[shard.number] = (now, shard)
             _, faults = bring_each_up_to_date(came, self._log, self._clock)
             for shard in came:
