@@ -7,16 +7,25 @@ import random
 import time
 from collections.abc import Callable, Iterator
 
+from tests.chaos.journal import now_ms
 from tests.chaos.outcome import Card, NotReached, Outcome
 from tests.chaos.scheduler_process import LEASE_MS
 from tests.chaos.site import SCHEDULERS, WORKERS, Site
 from tests.chaos.striking import strike
+from tidewheel.core.commands import ReportSuccess
+from tidewheel.log.interface import COMMANDS, Append
+from tidewheel.log.opening import open_log
 from tidewheel.testing.kafka_frames import Api
+from tidewheel.wire.codec import encode
 
 #: Stopped for longer than its leases live, so that what it does afterwards comes too late.
 WORKER_PAUSE_S = LEASE_MS / 1000 + 3
 _PAUSE_S = 4.0
 _STEP_S = 8.0
+#: Reports that are said again.
+_REPEATED = 5
+#: A long task that began less than this ago runs for a while yet.
+_JUST_MS = 1_000
 #: What is under way gets this long to arrive before a single broker is killed (``fault_broker``).
 _SETTLE_S = 0.2
 
@@ -29,6 +38,12 @@ def fault_worker(site: Site, card: Card, rng: random.Random) -> Outcome:
     outcome = Outcome(card=card, victim=victim, struck=True)
     if card.kind == "worker-kill":
         return strike(site, outcome, site.shards, member.kill, member.start)
+    deadline = time.monotonic() + _STEP_S
+    # With something long just begun, so that there is a report that comes too late.
+    while not site.journal.works_on(victim, "slow_", now_ms() - _JUST_MS):
+        if time.monotonic() > deadline:
+            raise NotReached(f"{victim} was given nothing long within {_STEP_S:g} s")
+        time.sleep(0.02)
     site.later(WORKER_PAUSE_S, member.resume)
     return strike(site, outcome, site.shards, member.pause)
 
@@ -40,6 +55,26 @@ def hold_report(site: Site, card: Card, rng: random.Random) -> Outcome:
     hold = site.kafka.hold(lambda request: request.api == Api.PRODUCE and request.client == victim)
     site.later(WORKER_PAUSE_S, lambda: site.kafka.forget(hold))
     return strike(site, Outcome(card=card, victim=victim), site.shards, lambda: hold.wait(_STEP_S))
+
+
+def repeat_reports(site: Site, card: Card, rng: random.Random) -> Outcome:
+    """The network delivers again what workers said: each report of an attempt that has ended is to be refused."""
+    ended = site.journal.succeeded()
+    if not ended:
+        raise NotReached("no attempt has ended yet")
+    before = site.journal.counts["ReportRefused"]
+    chosen = rng.sample(ended, min(_REPEATED, len(ended)))
+    with contextlib.closing(open_log(site.direct_url)) as log:
+        producer = log.producer()
+        for (dag, run_id, task, attempt), worker in chosen:
+            place = {"dag": dag, "run_id": run_id, "task": task}
+            report = ReportSuccess(**place, attempt=attempt, worker=worker, started_at=now_ms(), ended_at=now_ms())
+            producer.send(Append(COMMANDS, dag.encode(), encode(report)))
+        producer.close()
+    deadline = time.monotonic() + _STEP_S
+    while site.journal.counts["ReportRefused"] < before + len(chosen) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return Outcome(card=card, victim="")
 
 
 def fault_projector(site: Site, card: Card, rng: random.Random) -> Outcome:

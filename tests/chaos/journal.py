@@ -100,6 +100,26 @@ class JournalReader:
             with self._lock:
                 self._watches.remove(watch)
 
+    def works_on(self, worker: str, dags: str, since_ms: int) -> bool:
+        """Whether the worker has an attempt of such a DAG that began after ``since_ms`` and has not ended."""
+        with self._lock:
+            return any(
+                began > since_ms
+                and attempt[0].startswith(dags)
+                and self.leases.get(attempt, ("",))[0] == worker
+                and attempt not in self.results
+                for attempt, began in self.started.items()
+            )
+
+    def succeeded(self) -> list[tuple[Attempt, str]]:
+        """The attempts that ended well, with their workers."""
+        with self._lock:
+            return [
+                (attempt, self.leases[attempt][0])
+                for attempt, results in self.results.items()
+                if results == ["TaskSucceeded"] and attempt in self.leases
+            ]
+
     def open_runs(self) -> set[RunKey]:
         """Created and not yet ended."""
         with self._lock:

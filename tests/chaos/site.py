@@ -104,10 +104,12 @@ class Site:
         self._later.append((time.monotonic() + seconds, action))
 
     def do_what_is_due(self, *, all_of_it: bool = False) -> None:
-        """Do what was put off."""
+        """Do what was put off: what is due by now, or in its time ``all_of_it``."""
+        if all_of_it and self._later:
+            time.sleep(max(0.0, max(when for when, _ in self._later) - time.monotonic()))
         now = time.monotonic()
-        due = [action for when, action in self._later if all_of_it or when <= now]
-        self._later = [(when, action) for when, action in self._later if not all_of_it and when > now]
+        due = [action for when, action in self._later if when <= now]
+        self._later = [(when, action) for when, action in self._later if when > now]
         for action in due:
             action()
 

@@ -163,11 +163,9 @@ def _url(said: str) -> str:
     return said.split('"url": "')[1].split('"')[0]
 
 
-def test_postgres_stands_still_and_only_reading_waits(
-    postgres: EmbeddedPostgres, processes: tuple[dict[str, Process], dict[str, str]]
-) -> None:
+def test_postgres_stands_still_and_only_reading_waits(postgres: EmbeddedPostgres, processes: Processes) -> None:
     """Worse than gone: connections are taken, and nothing is ever answered."""
-    found, env = processes
+    found, env, _ = processes
     assert postgres._process is not None
     with standing_still(postgres._process.pid):
         for run_id in ("still-1", "still-2"):
@@ -185,10 +183,8 @@ def test_postgres_stands_still_and_only_reading_waits(
     assert document("projection", "verify", env=env)["ok"]
 
 
-def test_the_projector_stands_still_and_who_reads_own_writes_is_told(
-    processes: tuple[dict[str, Process], dict[str, str]],
-) -> None:
-    found, env = processes
+def test_the_projector_stands_still_and_who_reads_own_writes_is_told(processes: Processes) -> None:
+    found, env, _ = processes
     runs = f"{env['TIDEWHEEL_API']}/api/v1/dags/slow/runs"
     with standing_still(found["projector"].pid):
         written = httpx.post(runs, json={"run_id": "behind"}, timeout=30)
