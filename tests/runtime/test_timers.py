@@ -52,6 +52,18 @@ def test_a_machine_that_slept_or_a_clock_set_forward_expires_nobody_who_is_still
     assert len(world.events(e.RunSucceeded)) == 1
 
 
+def test_time_that_was_granted_is_not_taken_back_by_a_clock_that_was_set_back_and_jumps() -> None:
+    world = a_world()
+    world.settle()
+    scheduler = world.schedulers["scheduler-0"]
+    granted = {number: shard.grace_until for number, shard in scheduler._owned.items()}
+    for shift in (-60_000, 20_000):
+        world.now += shift
+        scheduler.step(0)
+    assert granted
+    assert all(shard.grace_until >= granted[number] for number, shard in scheduler._owned.items())
+
+
 def test_a_clock_that_ticks_while_a_batch_is_decided_loses_no_timer() -> None:
     """Each look at the clock shows a later millisecond, so that something comes due at every point of a turn."""
     world = a_world()

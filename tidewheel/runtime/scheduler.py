@@ -248,7 +248,8 @@ class Scheduler:
         heard because nobody listened: everybody gets a full term, as after a takeover."""
         if now - self._turned_at > self._rules.lease_ms // 2:
             for shard in self._owned.values():
-                shard.grace_until = now + self._rules.lease_ms
+                # Never sooner than was granted: the clock may have been set back since.
+                shard.grace_until = max(shard.grace_until, now + self._rules.lease_ms)
         self._turned_at = now
 
     def _wait_s(self, timeout_s: float) -> float:
