@@ -54,7 +54,12 @@ $(STAMP) $(VENV)/.demo: pyproject.toml
 ##@ Check
 .PHONY: test
 test: $(STAMP) ## Run every test, those on a real Kafka and Postgres included
+ifeq ($(strip $(ARGS)),)
+	@$(BIN)/python -m pytest -m computing -n auto --dist worksteal -q
+	@$(BIN)/python -m pytest -m 'not computing'
+else
 	@$(BIN)/python -m pytest $(ARGS)
+endif
 
 .PHONY: unit
 unit: $(STAMP) ## Run the tests that need no server

@@ -1,12 +1,25 @@
-"""What many tests share: one real Kafka broker for the whole session."""
+"""What many tests share: one real Kafka broker for the whole session; and which tests may run beside each other."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tidewheel.testing.kafka_broker import open_broker
+
+#: Directories whose tests compute: the others own servers and processes, or look at times.
+COMPUTING = frozenset({"authoring", "core", "definition", "runtime", "simulation", "tidy", "wire"})
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what may run beside others."""
+    here = Path(__file__).parent
+    for item in items:
+        owns_server = item.get_closest_marker("kafka") or item.get_closest_marker("postgres")
+        if not owns_server and item.path.relative_to(here).parts[0] in COMPUTING:
+            item.add_marker("computing")
 
 
 @pytest.fixture(scope="session")

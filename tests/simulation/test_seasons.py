@@ -28,7 +28,7 @@ PART = 50
 @pytest.mark.parametrize("first", SEEDS[::PART])
 def test_trouble_ends_and_so_does_everything_else(first: int) -> None:
     seeds = range(first, min(first + PART, SEEDS.stop))
-    tally = run_campaign(Campaign(seeds=seeds, steps=STEPS, read_model=SimulatedProjector), jobs=os.cpu_count() or 1)
+    tally = run_campaign(Campaign(seeds=seeds, steps=STEPS, read_model=SimulatedProjector))
     assert tally.findings == []
     assert (tally.seeds, tally.steps) == (len(seeds), len(seeds) * STEPS)
     assert tally.runs > 20 * len(seeds), "next to nothing was run"
