@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from rich.table import Table
@@ -14,6 +15,11 @@ from rich.text import Text
 from tidewheel_services.cli.output import STATE_STYLES, console, plain, state, took
 
 _WIDTH = 44
+#: Instances of one mapped task that are shown, and which come first.
+_INSTANCES_MAX = 20
+_TELLING = {
+    name: place for place, name in enumerate(("failed", "retrying", "running", "leased", "cancelled", "queued"))
+}
 
 
 class Span(NamedTuple):
@@ -47,7 +53,11 @@ def draw(run: Mapping[str, Any], tasks: Iterable[Mapping[str, Any]], attempts: I
     table.add_column("took", justify="right")
     table.add_column(_scale(length), no_wrap=True)
     table.add_column("why", overflow="fold")
-    for task in tasks:
+    for task, left_out in _shown(list(tasks)):
+        if left_out:
+            counts = ", ".join(f"{count:,} {name}" for name, count in Counter(one["state"] for one in left_out).items())
+            table.add_row(f"[bright_black]… {len(left_out):,} more[/]", f"[bright_black]{counts}[/]")
+            continue
         tries = by_task[task["task"]]
         spans = [span for attempt in tries for span in _spans(attempt, end)]
         table.add_row(
@@ -59,6 +69,20 @@ def draw(run: Mapping[str, Any], tasks: Iterable[Mapping[str, Any]], attempts: I
             plain(_why(task, tries)),
         )
     terminal.print(table)
+
+
+def _shown(tasks: list[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], list[Mapping[str, Any]]]]:
+    """The rows in order. Of a mapped task's many instances those that say most, and then all that are left out."""
+    for _, group in groupby(tasks, key=lambda task: task["ordinal"]):
+        rows = list(group)
+        mapped = [task for task in rows if task["instance"] is None]
+        instances = [task for task in rows if task["instance"] is not None]
+        telling = sorted(instances, key=lambda task: _TELLING.get(task["state"], len(_TELLING)))[:_INSTANCES_MAX]
+        kept = {task["task"] for task in telling}
+        for task in (*mapped, *(task for task in instances if task["task"] in kept)):
+            yield task, []
+        if len(instances) > len(telling):
+            yield {}, [task for task in instances if task["task"] not in kept]
 
 
 def _spans(attempt: Mapping[str, Any], now: float) -> list[Span]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from tidewheel.core.mapping import written_task
 from tidewheel_services.cli.client import Client, Refused
 
 _LINES_MAX = 20
@@ -32,11 +34,19 @@ def _queued_run(client: Client, run: Mapping[str, Any]) -> str:
 
 
 def _waiting_tasks(client: Client, run: Mapping[str, Any], tasks: list[Mapping[str, Any]]) -> Iterator[str]:
-    needs = {task["id"]: task.get("needs", []) for task in _definition(client, run).get("tasks", [])}
+    written = {task["id"]: task for task in _definition(client, run).get("tasks", [])}
+    needs = {name: task.get("needs", []) for name, task in written.items()}
+    turns = Counter(written_task(task["task"]) for task in tasks if _waits_for_turn(task))
+    for name, count in turns.items():
+        limit = written.get(name, {}).get("max_parallel")
+        why = "their turn" if limit is None else f"one of the {limit:,} before them to end (max_parallel)"
+        yield f"{count:,} instances of {name} wait for {why}"
     states = {task["task"]: task["state"] for task in tasks}
     pools: dict[str, str] = {}
     for task in tasks:
         name = task["task"]
+        if _waits_for_turn(task):
+            continue
         if task["state"] == "scheduled":
             open_needs = [need for need in needs.get(name, []) if states.get(need) not in ("success", "skipped")]
             if open_needs:
@@ -50,6 +60,11 @@ def _waiting_tasks(client: Client, run: Mapping[str, Any], tasks: list[Mapping[s
             yield f"{name} waits in {pools[pool]}"
         elif task["state"] == "retrying":
             yield f"{name} is tried again at {task['retry_at']}: {task['reason']}"
+
+
+def _waits_for_turn(task: Mapping[str, Any]) -> bool:
+    """Whether it is an instance that has not begun; one held back by ``max_tasks`` has."""
+    return task["instance"] is not None and task["state"] == "scheduled" and not task["reason"]
 
 
 def _pool(client: Client, name: str) -> str:
