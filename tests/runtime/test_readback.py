@@ -235,10 +235,10 @@ def test_a_shard_that_went_and_came_between_two_looks_is_compared_from_where_it_
         (12, 12, 13, True),
         (12, 12, 12, False),
         (12, 12, 11, False),
-        # Terms 13 and 14 were ours and left no trace: another owner counts on from 12.
+        # Terms 13 and 14 were ours and left no trace: another owner counts on from 12, or is the one of term 12.
         (14, 12, 13, True),
         (14, 12, 14, True),
-        (14, 12, 12, False),
+        (14, 12, 12, True),
     ],
 )
 def test_a_later_owner_is_known_by_its_term(ours: int, written: int, found: int, is_next: bool) -> None:

@@ -164,9 +164,10 @@ def _matched(head: JournalHead, record: Record, shard: Shard) -> JournalHead:
 
 
 def _is_of_next_owner(writer: int, shard: Shard) -> bool:
-    """Whether an event of this term tells that the shard has gone to another owner.
+    """Whether an event of this term, which follows the one before it, tells that the shard has gone to another owner.
 
-    Terms in which nothing was written have left no trace: the next owner counts on from the last one that was.
+    Who has written nothing in its term yet may have taken the shard over late, behind an owner that is its successor
+    in truth; then whatever follows is that one's, whatever its term.
     """
-    written = max(head.writer for head in shard.heads.values())
-    return writer > (shard.writer if written == shard.writer else written)
+    wrote = any(head.writer == shard.writer for head in shard.heads.values())
+    return writer > shard.writer or not wrote
