@@ -15,7 +15,8 @@ None of it needs the engine, its log or its read model at run time.
 from tidewheel.effects.fsspec_store import FsspecStore
 from tidewheel.effects.record import FencedRecord
 from tidewheel.effects.store import CannotFence, ConditionalStore, Stored
-from tidewheel.effects.token import Attempt, StaleAttempt, Token, current_token
+from tidewheel.effects.token import StaleAttempt, Token, current_token
+from tidewheel.task.context import Attempt
 
 __all__ = [
     "Attempt",

@@ -16,7 +16,8 @@ from psycopg.rows import scalar_row
 from psycopg.types.json import Jsonb
 
 from tidewheel.effects.store import CannotFence
-from tidewheel.effects.token import Attempt, StaleAttempt, current_token
+from tidewheel.effects.token import StaleAttempt, current_token
+from tidewheel.task.context import Attempt
 
 #: An attempt that does nothing within a transaction for so long has its session ended: a newer one may be waiting.
 IDLE_S = 60.0

@@ -13,7 +13,8 @@ from urllib.parse import quote
 import msgspec
 
 from tidewheel.effects.store import CannotFence, ConditionalStore
-from tidewheel.effects.token import Attempt, StaleAttempt, Token, current_token
+from tidewheel.effects.token import StaleAttempt, Token, current_token
+from tidewheel.task.context import Attempt
 
 #: Each lost race means that somebody else's write was accepted; so many in one call are no race but a broken store.
 TRIES_MAX = 1_000

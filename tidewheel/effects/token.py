@@ -4,24 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Protocol
 
 import msgspec
 
-from tidewheel.task.context import current
-
-
-class Attempt(Protocol):
-    """Whoever writes: a task's ``Context`` is one, and so is a ``Token``."""
-
-    @property
-    def dag(self) -> str: ...
-    @property
-    def run_id(self) -> str: ...
-    @property
-    def task(self) -> str: ...
-    @property
-    def attempt(self) -> int: ...
+from tidewheel.task.context import Attempt, current
 
 
 class Token(msgspec.Struct, frozen=True):

@@ -11,8 +11,8 @@ from typing import Protocol
 import msgspec
 
 
-class Identity(Protocol):
-    """Which attempt this is; ``core.mail.AssignTask`` is one."""
+class Attempt(Protocol):
+    """Which attempt it is: a task's ``Context`` is one, and so is an ``effects.Token``."""
 
     @property
     def dag(self) -> str: ...
@@ -22,6 +22,11 @@ class Identity(Protocol):
     def task(self) -> str: ...
     @property
     def attempt(self) -> int: ...
+
+
+class Identity(Attempt, Protocol):
+    """An attempt and what it runs for; ``core.mail.AssignTask`` is one."""
+
     @property
     def logical_date(self) -> int | None: ...
     @property

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tidewheel.core import events as e
-from tidewheel.core.attempt import AttemptFields
-from tidewheel.core.decide.decision import Decision
+from tidewheel.core.decide.decision import Decision, last_attempt
 from tidewheel.core.decide.queue import release
 from tidewheel.core.mail import StopAttempt
 from tidewheel.core.mapping import instance_name
@@ -34,7 +33,7 @@ def end_cancelled(d: Decision[Dag], run_id: str, name: str, *, actor: str, reaso
     """End a mapped task of a cancelled run once nothing of it is live."""
     task = d.state.runs[run_id].task(name)
     if task.fan is not None and task.fan.all_ended:
-        attempt: AttemptFields = {"dag": d.state.dag, "run_id": run_id, "task": name, "attempt": task.attempt}
+        attempt = last_attempt(d, run_id, name)
         d.record(e.TaskCancelled(**attempt, at=d.now, actor=actor, reason=reason or "the run was cancelled"))
 
 
@@ -43,7 +42,7 @@ def _cancel_one(d: Decision[Dag], run_id: str, name: str, *, actor: str, reason:
     task = run.task(name)
     if task.phase in TASK_ENDED or task.cancel_requested:
         return
-    attempt: AttemptFields = {"dag": d.state.dag, "run_id": run_id, "task": name, "attempt": task.attempt}
+    attempt = last_attempt(d, run_id, name)
     if not task.live:
         reason = reason or "the run was cancelled"
         d.record(e.TaskCancelled(**attempt, at=d.now, actor=actor, worker=task.worker, reason=reason))

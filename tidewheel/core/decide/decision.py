@@ -6,12 +6,13 @@ from typing import Generic, Literal, TypeVar
 
 import msgspec
 
+from tidewheel.core.attempt import AttemptFields
 from tidewheel.core.commands import Command, Request
 from tidewheel.core.events import Event
 from tidewheel.core.fold import fold
 from tidewheel.core.mail import AnyMail
 from tidewheel.core.rules import Rules
-from tidewheel.core.state import Aggregate
+from tidewheel.core.state import Aggregate, Dag
 
 A = TypeVar("A", bound=Aggregate)
 
@@ -72,3 +73,9 @@ class Decision(Generic[A]):
 def expects_reply(command: Command) -> bool:
     """Whether somebody waits for the answer."""
     return isinstance(command, Request) and bool(command.request_id)
+
+
+def last_attempt(d: Decision[Dag], run_id: str, name: str) -> AttemptFields:
+    """The current or last attempt of a task of a live run, to say something of it; number 0 if there was none."""
+    attempt = d.state.runs[run_id].task(name).attempt
+    return {"dag": d.state.dag, "run_id": run_id, "task": name, "attempt": attempt}

@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from operator import attrgetter
 
 from tidewheel.core import events as e
-from tidewheel.core.attempt import AttemptFields
-from tidewheel.core.decide.decision import Decision
+from tidewheel.core.decide.decision import Decision, last_attempt
 from tidewheel.core.decide.mapping import end_of_instances, expand
 from tidewheel.core.decide.queue import queue_task
 from tidewheel.core.expressions import ExpressionError
@@ -82,7 +81,7 @@ def _decide_readiness(d: Decision[Dag], run: RunState, task: Task) -> bool:
     if verdict != "run":
         kind = e.TaskSkipped if verdict == "skip" else e.TaskUpstreamFailed
         reason = f"{task.trigger_rule} does not hold: {_ends(run, task)}"
-        end = kind(**_last_attempt(d, run, task), at=d.now, reason=reason)
+        end = kind(**last_attempt(d, run.run_id, task.id), at=d.now, reason=reason)
     elif task.if_ is not None:
         end = _end_by_condition(d, run, task, task.if_)
     if end is None and task.for_each is not None:
@@ -103,7 +102,7 @@ def _end_by_condition(
             return None
     except ExpressionError as error:
         return e.TaskFailed(
-            **_last_attempt(d, run, task),
+            **last_attempt(d, run.run_id, task.id),
             at=d.now,
             worker="",
             started_at=None,
@@ -111,11 +110,7 @@ def _end_by_condition(
             kind="expression",
             message=f"if: {error}",
         )
-    return e.TaskSkipped(**_last_attempt(d, run, task), at=d.now, reason=f"if is false: {condition}")
-
-
-def _last_attempt(d: Decision[Dag], run: RunState, task: Task) -> AttemptFields:
-    return {"dag": d.state.dag, "run_id": run.run_id, "task": task.id, "attempt": run.task(task.id).attempt}
+    return e.TaskSkipped(**last_attempt(d, run.run_id, task.id), at=d.now, reason=f"if is false: {condition}")
 
 
 def _ends(run: RunState, task: Task) -> str:

@@ -13,9 +13,8 @@ import msgspec
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
-from tidewheel.core.attempt import AttemptFields
 from tidewheel.core.decide.cancel import cancel_instances, end_cancelled
-from tidewheel.core.decide.decision import Decision
+from tidewheel.core.decide.decision import Decision, last_attempt
 from tidewheel.core.decide.queue import queue_task
 from tidewheel.core.expressions import ExpressionError
 from tidewheel.core.mapping import instance_name, written_task
@@ -39,7 +38,7 @@ def expand(d: Decision[Dag], run_id: str, name: str) -> bool:
     except ExpressionError as error:
         _fail(d, run_id, name, "expression", f"for_each: {error}")
         return True
-    place = _place(d, run_id, name)
+    place = last_attempt(d, run_id, name)
     first = 0
     for values in _in_parts(items):
         text = f"[{','.join(values)}]"
@@ -142,14 +141,16 @@ def _failures(d: Decision[Dag], run_id: str, name: str) -> str:
 def _succeed(d: Decision[Dag], run_id: str, name: str) -> None:
     began = d.state.runs[run_id].task(name).started_at
     started_at = d.now if began is None else began
-    d.record(e.TaskSucceeded(**_place(d, run_id, name), at=d.now, worker="", started_at=started_at, ended_at=d.now))
+    d.record(
+        e.TaskSucceeded(**last_attempt(d, run_id, name), at=d.now, worker="", started_at=started_at, ended_at=d.now)
+    )
 
 
 def _fail(d: Decision[Dag], run_id: str, name: str, kind: c.FailureKind, message: str) -> None:
     began = d.state.runs[run_id].task(name).started_at
     d.record(
         e.TaskFailed(
-            **_place(d, run_id, name),
+            **last_attempt(d, run_id, name),
             at=d.now,
             worker="",
             started_at=began,
@@ -158,8 +159,3 @@ def _fail(d: Decision[Dag], run_id: str, name: str, kind: c.FailureKind, message
             message=message,
         )
     )
-
-
-def _place(d: Decision[Dag], run_id: str, name: str) -> AttemptFields:
-    attempt = d.state.runs[run_id].task(name).attempt
-    return {"dag": d.state.dag, "run_id": run_id, "task": name, "attempt": attempt}
