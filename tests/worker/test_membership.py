@@ -71,3 +71,12 @@ def test_a_welcome_after_it_left_changes_nothing() -> None:
     member.command(1.0)
     member.welcomed(60_000, 1.1)
     assert member.due == math.inf
+
+
+def test_a_welcome_from_before_it_was_forgotten_is_none() -> None:
+    member = membership()
+    member.command(0.0)
+    member.forgotten(1.0)
+    member.welcomed(60_000, 1.1)
+    assert member.due == 1.0
+    assert isinstance(member.command(1.2), JoinPool)

@@ -73,8 +73,9 @@ class Membership:
         self.due = now + self._term_s / RENEWALS_PER_TERM
 
     def forgotten(self, now: float) -> None:
-        """The pool does not know this worker: join at once."""
+        """The pool does not know this worker: join at once. A welcome on its way answers an offer before this."""
         self.welcome = False
+        self._offered = None
         self._join_again_s = JOIN_AGAIN_S
         self.due = now
 
