@@ -40,8 +40,16 @@ _ASK_AGAIN = {
     KafkaError.UNKNOWN_LEADER_EPOCH,
 }
 
-#: Nobody answered at all.
-_NO_ANSWER = {KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}
+#: Nobody answered at all, or the client believes that there is nobody to ask: it will not look for a leader itself.
+_ASKS_IN_VAIN = {
+    KafkaError._TIMED_OUT,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError.LEADER_NOT_AVAILABLE,
+}
+#: Between two questions; a new client's first one costs some connections.
+_PAUSE_S, _PAUSE_NEW_CLIENT_S = 0.02, 0.2
 
 _UUID_LENGTH = 36
 
@@ -190,7 +198,7 @@ class Cluster:
             except KafkaException as error:
                 if time.monotonic() >= deadline or fault_of(error).code() not in _ASK_AGAIN:
                     raise unavailable(self._servers, "asking for offsets", error) from error
-                time.sleep(0.02)
+                time.sleep(_PAUSE_NEW_CLIENT_S if fault_of(error).code() in _ASKS_IN_VAIN else _PAUSE_S)
 
     # Callers below hold the lock.
 
@@ -212,7 +220,7 @@ class Cluster:
         try:
             return self._short(_sound(consumer.offsets_for_times(asked, timeout=_ANSWER_S_MAX)))
         except KafkaException as error:
-            if fault_of(error).code() in _NO_ANSWER:
+            if fault_of(error).code() in _ASKS_IN_VAIN:
                 self._replace("read_uncommitted")
             raise
 
@@ -225,7 +233,9 @@ class Cluster:
         """Ask by a new consumer from now on.
 
         librdkafka 2.16 asks whom it knew as a partition's leader, and a question without answer does not make it look
-        for a new one: after the death of one of several brokers the old consumer would ask that one for minutes.
+        for a new one: after the death of one of several brokers the old consumer would ask that one for minutes. Nor
+        does it look again once it was told, amid an election, that a partition has no leader: it takes that for
+        permanent (``rd_kafka_topic_partition_list_get_leaders``) and repeats it from its cache.
         """
         consumer = self._consumers.pop(isolation)
         # That can wait for the broker that is gone.
