@@ -56,7 +56,7 @@ $(STAMP) $(VENV)/.demo: pyproject.toml
 test: $(STAMP) ## Run every test, those on a real Kafka and Postgres included
 ifeq ($(strip $(ARGS)),)
 	@$(BIN)/python -m pytest -m computing -n auto --dist worksteal -q
-	@$(BIN)/python -m pytest -m 'not computing'
+	@$(BIN)/python -m pytest -m 'not computing' -n 3 --dist loadfile -q
 else
 	@$(BIN)/python -m pytest $(ARGS)
 endif

@@ -1,4 +1,8 @@
-"""What many tests share: one real Kafka broker for the whole session; and which tests may run beside each other."""
+"""What many tests share: one real Kafka broker for the whole session; and which tests may run beside each other.
+
+Tests that compute are spread over the processors. The others own their servers, ports and directories and wait for
+most of their time: their files run three at a time, each process with a broker of its own.
+"""
 
 from __future__ import annotations
 
