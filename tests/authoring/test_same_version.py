@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidewheel.authoring import Task, cel, dag, http, inputs, run, secrets, shell, task
+from tidewheel.authoring import Task, cel, dag, http, inputs, run, secrets, shell, switch, task
 from tidewheel.authoring.nodes import duration
 from tidewheel.core.workflow import TriggerRule
 from tidewheel.definition.load import Loaded, load_text
@@ -230,3 +230,46 @@ def test_the_whole_language() -> None:
             ],
         },
     )  # fmt: skip
+
+
+def test_a_switch_is_needed_by_what_it_names_and_needs_what_it_reads() -> None:
+    with dag("some") as built:
+        rows = count("x")
+        few, many = shell("few", "few"), shell("many", "many")
+        last = shell("last", "last", needs="route")
+        switch(
+            "route",
+            (rows.output < 5, few),
+            ("tasks.count.output < 50", [many, "last"]),
+            otherwise=[],
+            if_=rows.output > 0,
+        )
+        few >> last
+    same(
+        built.compile(),
+        {
+            "id": "some",
+            "tasks": [
+                {
+                    "id": "count",
+                    "python": f"{__name__}:count",
+                    "retries": 2,
+                    "pool": "warehouse",
+                    "with": {"path": "x"},
+                },
+                {"id": "few", "run": "few", "needs": ["route"]},
+                {"id": "many", "run": "many", "needs": ["route"]},
+                {"id": "last", "run": "last", "needs": ["route", "few"]},
+                {
+                    "id": "route",
+                    "needs": ["count"],
+                    "if": "tasks.count.output > 0",
+                    "switch": [
+                        {"if": "tasks.count.output < 5", "then": ["few"]},
+                        {"if": "tasks.count.output < 50", "then": ["many", "last"]},
+                        {"else": []},
+                    ],
+                },
+            ],
+        },
+    )

@@ -82,7 +82,7 @@ def test_bounds_are_on_the_clock_of_the_schedule(
 @pytest.mark.parametrize(
     ("marked", "code", "words"),
     [
-        (task("needs: []").replace("{id", "§{id"), "missing_action", "a task needs one of run, python, http"),
+        (task("needs: []").replace("{id", "§{id"), "missing_action", "a task needs one of run, python, http, switch"),
         (task("run: x, §python: 'm:f'"), "conflict", "'run' is already there, remove 'python'"),
         (task("run: x, §with: {a: 1}"), "conflict", "give a run task its values by 'env'"),
         (task("http: {url: 'https://a.b'}, §with: {a: 1}"), "conflict", "give a http task"),

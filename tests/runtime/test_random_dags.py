@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from typing import Any, get_args
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.mail import AssignTask
-from tidewheel.core.workflow import Concurrency, Retry, Run, Task, TriggerRule, Workflow
+from tidewheel.core.workflow import Branch, Concurrency, Retry, Run, Switch, Task, TriggerRule, Workflow
 from tidewheel.definition.expressions import CelEvaluator
 from tidewheel.testing.world import Outcome, World
 
@@ -39,16 +40,36 @@ def random_workflow(rng: random.Random) -> Workflow:
                 fail_fast=rng.random() < 0.3,
             )
         )
+    tasks = [random_switch(rng, tasks, task) if rng.random() < 0.2 else task for task in tasks]
     limits = Concurrency(max_runs=rng.randint(1, 3), max_tasks=rng.choice([None, 1, 5]))
     return Workflow(id="d", tasks=tuple(tasks), concurrency=limits)
+
+
+def random_switch(rng: random.Random, tasks: list[Task], task: Task) -> Task:
+    """A switch in the place of ``task``, over some of the tasks that need it."""
+    below = [other.id for other in tasks if task.id in other.needs]
+    conditions = rng.choices(["true", "1 > 2", "1 / 0 > 1"], [3, 6, 1], k=rng.randint(1, 3))
+    branches = [Branch(if_=condition, then=tuple(rng.sample(below, min(1, len(below))))) for condition in conditions]
+    if rng.random() < 0.5:
+        branches.append(Branch(then=tuple(below[:2])))
+    return msgspec.structs.replace(task, action=Switch(branches=tuple(branches)), for_each=None)
 
 
 def expected(workflow: Workflow, fates: Fates) -> tuple[str, dict[str, str]]:
     """The reference: tasks in the file's order, each judged once by how all its upstreams ended."""
     ends: dict[str, str] = {}
+    above: dict[str, set[str]] = {}
+    left_out: set[str] = set()
     for task in workflow.tasks:
-        end = _end(task, [ends[name] for name in task.needs])
-        if end == "run" and task.for_each is None:
+        above[task.id] = set(task.needs).union(*(above[name] for name in task.needs))
+    for task in workflow.tasks:
+        end = "skipped" if task.id in left_out else _end(task, [ends[name] for name in task.needs])
+        if end == "run" and isinstance(task.action, Switch):
+            end, then = _switched(task.action)
+            named = {name for branch in task.action.branches for name in branch.then}
+            if end == "success":
+                left_out |= {name for name in named - set(then) if not above[name] & set(then)}
+        elif end == "run" and task.for_each is None:
             end = _attempts_end(task, fates[task.id])
         elif end == "run":
             instances = {f"{task.id}[{n}]": _attempts_end(task, fates[f"{task.id}[{n}]"]) for n in task.for_each}
@@ -65,6 +86,16 @@ def _end(task: Task, ups: list[str]) -> str:
     if verdict != "run":
         return verdict
     return "skipped" if task.if_ == "1 > 2" else "run"
+
+
+def _switched(switch: Switch) -> tuple[str, tuple[str, ...]]:
+    """How the switch ends, and the tasks that go on."""
+    for branch in switch.branches:
+        if branch.if_ == "1 / 0 > 1":
+            return "failed", ()
+        if branch.if_ != "1 > 2":
+            return "success", branch.then
+    return "success", ()
 
 
 def _attempts_end(task: Task, fate: list[str]) -> str:

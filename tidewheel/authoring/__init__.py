@@ -19,7 +19,7 @@ word in its source (``places``); ``nodes`` and ``needs`` make of it the nodes th
 from tidewheel.authoring.dags import Dag, dag
 from tidewheel.authoring.expression import Expression, cel, env, inputs, item, run, secrets
 from tidewheel.authoring.functions import TaskFunction, task
-from tidewheel.authoring.tasks import Task, http, shell
+from tidewheel.authoring.tasks import Task, http, shell, switch
 
 __all__ = [
     "Dag",
@@ -35,5 +35,6 @@ __all__ = [
     "run",
     "secrets",
     "shell",
+    "switch",
     "task",
 ]

@@ -51,13 +51,18 @@ class Shared(TypedDict, total=False):
     pool_slots: int
 
 
-class TaskKeys(Shared, total=False):
-    """What every task may be given."""
+class StepKeys(TypedDict, total=False):
+    """What every task may be given, also one that the engine does by itself."""
 
     description: str
     needs: Task | str | Sequence[Task | str]
     trigger_rule: TriggerRule
     if_: Expression | str
+
+
+class TaskKeys(StepKeys, Shared, total=False):
+    """What a task for workers may be given."""
+
     env: Env
     for_each: Expression | Task | str | Sequence[Any]
     as_: str

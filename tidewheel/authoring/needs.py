@@ -22,7 +22,7 @@ def mentioned(task: Mapping, places: MappingABC[str, int]) -> list[str]:
         reference.path[0]
         for key, node in task.entries.items()
         if key not in _NO_EXPRESSIONS
-        for source in _sources(node, bare=key == "if")
+        for source in _sources(node, bare=key == "if", branches=key == "switch")
         for reference in references(source)
         if reference.root == "tasks" and reference.path
     }
@@ -45,7 +45,8 @@ def derived(task: str, said: SequenceABC[str], read: SequenceABC[str], graph: Gr
     return [name for name in missing if not any(graph.is_upstream(name, need) for need in said)]
 
 
-def _sources(node: Node, *, bare: bool) -> Iterator[str]:
+def _sources(node: Node, *, bare: bool, branches: bool) -> Iterator[str]:
+    """The expressions in a value; ``bare`` text is one itself, as the ``if`` of ``branches`` is."""
     match node:
         case Scalar(text=text) if bare and not has_expression(text):
             yield text
@@ -57,7 +58,7 @@ def _sources(node: Node, *, bare: bool) -> Iterator[str]:
                 return
         case Sequence(items=items):
             for item in items:
-                yield from _sources(item, bare=False)
+                yield from _sources(item, bare=False, branches=branches)
         case Mapping(entries=entries):
-            for item in entries.values():
-                yield from _sources(item, bare=False)
+            for name, item in entries.items():
+                yield from _sources(item, bare=branches and name == "if", branches=False)

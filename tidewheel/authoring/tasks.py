@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, Unpack
 
 from tidewheel.authoring.expression import Expression
-from tidewheel.authoring.keys import Method, TaskKeys
+from tidewheel.authoring.keys import Method, StepKeys, TaskKeys
 from tidewheel.authoring.nodes import Given, Keys, given
 from tidewheel.authoring.places import Place, here
 
@@ -97,6 +97,30 @@ def http(
     request = given({"method": method, "headers": headers, "json": json, "body": body, "expect": expect}, place)
     positional: Keys = {"id": Given(name, place, 0), "http": {"url": Given(url, place, 1)} | request}
     return Task(open_dag(f"http({name!r}, …)"), name, {**positional, **given(keys, place)}, place)
+
+
+def switch(
+    name: str,
+    /,
+    *branches: tuple[Expression | str | bool, Task | str | Sequence[Task | str]],
+    otherwise: Task | str | Sequence[Task | str] | None = None,
+    **keys: Unpack[StepKeys],
+) -> Task:
+    """A task that decides how the run goes on: the first branch whose condition holds. A branch is a condition and the
+    tasks that it lets go on; they need the switch by being named here. Tasks that only other branches name are skipped.
+    """
+    place = here()
+    named = [tasks for _, tasks in branches] + ([] if otherwise is None else [otherwise])
+    written: list[dict[str, Any]] = [{"if": condition, "then": _named(tasks)} for condition, tasks in branches]
+    if otherwise is not None:
+        written.append({"else": _named(otherwise)})
+    positional: Keys = {"id": Given(name, place, 0), "switch": Given(written, place)}
+    made = Task(open_dag(f"switch({name!r}, …)"), name, {**positional, **given(keys, place)}, place)
+    for tasks in named:
+        for one in [tasks] if isinstance(tasks, Task | str) else tasks:
+            if isinstance(one, Task):
+                one.after.append((made, place))
+    return made
 
 
 def enter(dag: Dag) -> None:

@@ -11,8 +11,9 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 
 from tidewheel.core.assignment import ActionSpec, HttpSpec, PythonSpec, RunSpec, Text
+from tidewheel.core.switch import misnamed, switches_by_task
 from tidewheel.core.transitions import TaskPhase
-from tidewheel.core.workflow import Action, Http, Python, Run, Task, TriggerRule, Workflow
+from tidewheel.core.workflow import Http, Python, Run, Switch, Task, TriggerRule, WorkerAction, Workflow
 
 Verdict: TypeAlias = Literal["wait", "run", "skip", "upstream_failed"]
 
@@ -105,6 +106,8 @@ class Definition(msgspec.Struct, frozen=True, eq=False):
     starters: tuple[str, ...]
     #: Actions without any expression, ready to send; the others are rendered for each lease.
     fixed_actions: dict[str, str]
+    #: The switches that name a task in a branch.
+    switches: dict[str, tuple[str, ...]]
 
     def task(self, name: str) -> Task:
         """The task called ``name``, or whose instance it is. Raises ``KeyError``."""
@@ -139,8 +142,10 @@ def define(version: str, source: str) -> Definition:
         fixed_actions={
             task.id: encode_action(_fixed(task.action, {**workflow.env, **task.env}))
             for task in workflow.tasks
-            if b"${{" not in msgspec.json.encode((task.action, workflow.env, task.env))
+            if not isinstance(task.action, Switch)
+            and b"${{" not in msgspec.json.encode((task.action, workflow.env, task.env))
         },
+        switches=switches_by_task(workflow),
     )
 
 
@@ -156,6 +161,8 @@ def unrunnable(definition: Definition) -> str:
             return f"task '{task.id}' takes {task.pool_slots} slots; it must take 1 or more"
         if len(set(task.needs)) < len(task.needs):
             return f"task '{task.id}' names a task twice in its needs"
+        if mistake := misnamed(definition.tasks, task):
+            return mistake
     if len(definition.tasks) < len(definition.workflow.tasks):
         return "two tasks have one id"
     missing = {task.id: len(task.needs) for task in definition.workflow.tasks}
@@ -174,7 +181,7 @@ def encode_action(spec: ActionSpec) -> str:
     return msgspec.json.encode(spec).decode()
 
 
-def _fixed(action: Action, env: dict[str, str]) -> ActionSpec:
+def _fixed(action: WorkerAction, env: dict[str, str]) -> ActionSpec:
     texts: dict[str, Text] = {name: (value,) for name, value in env.items()}
     match action:
         case Run():

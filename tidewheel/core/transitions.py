@@ -49,6 +49,7 @@ TASK: Mapping[tuple[TaskPhase, type[e.Event]], TaskPhase] = {
     ("deferred", e.TaskFailed): "failed",
     ("deferred", e.TaskCancelled): "cancelled",
     ("scheduled", e.TaskQueued): "queued",
+    ("scheduled", e.TaskSucceeded): "success",
     ("scheduled", e.TaskSkipped): "skipped",
     ("scheduled", e.TaskUpstreamFailed): "upstream_failed",
     ("scheduled", e.TaskFailed): "failed",

@@ -109,7 +109,22 @@ class Http(_Plain, frozen=True, tag_field="type", tag="http"):
     expect: tuple[int, ...] = ()
 
 
-Action = Run | Python | Http
+class Branch(_Plain, frozen=True):
+    """The tasks ``then`` go on if ``if_`` (CEL source) holds; without one, if no branch before was taken."""
+
+    if_: str | None = msgspec.field(default=None, name="if")
+    then: tuple[str, ...] = ()
+
+
+class Switch(_Plain, frozen=True, tag_field="type", tag="switch"):
+    """The first branch that fits is taken; tasks that only other branches name are skipped."""
+
+    branches: tuple[Branch, ...]
+
+
+#: What workers run, and what the engine does by itself.
+WorkerAction = Run | Python | Http
+Action = WorkerAction | Switch
 
 
 class Task(_Plain, frozen=True):

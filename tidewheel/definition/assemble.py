@@ -5,7 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from tidewheel.core.inputs import typed
-from tidewheel.core.workflow import Action, Concurrency, Http, Input, Python, Retry, Run, Schedule, Task, Workflow
+from tidewheel.core.workflow import (
+    Action,
+    Branch,
+    Concurrency,
+    Http,
+    Input,
+    Python,
+    Retry,
+    Run,
+    Schedule,
+    Switch,
+    Task,
+    Workflow,
+)
 from tidewheel.core.zones import zone_of
 from tidewheel.definition.scalars import moment_ms
 from tidewheel.definition.shapes import Draft
@@ -76,7 +89,15 @@ def is_computed(value: Any) -> bool:
     return False
 
 
+def _branch(written: Draft) -> Branch:
+    if "else" in written:
+        return Branch(then=tuple(written["else"]))
+    return Branch(if_=condition_source(written["if"]), then=tuple(written["then"]))
+
+
 def _task(written: Draft, defaults: dict[str, Any]) -> Task:
+    if "switch" in written:
+        defaults = {}  # they are for what workers run
     fields: dict[str, Any] = {}
     mapping = {
         name: written[name] for name in ("for_each", "max_parallel", "max_items", "fail_fast") if name in written
@@ -121,6 +142,8 @@ def _action(written: Draft) -> Action:
         return Run(command=written["run"])
     if "python" in written:
         return Python(callable=written["python"], with_=dict(written.get("with", {})))
+    if "switch" in written:
+        return Switch(branches=tuple(_branch(branch) for branch in written["switch"]))
     http = written["http"]
     return Http(
         **{

@@ -31,10 +31,10 @@ _ID_MEANING: Final = "an id (a small letter, then small letters, digits and unde
 _NAME_PATTERN: Final = "[A-Za-z_][A-Za-z0-9_]*"
 _NAME_MEANING: Final = "a letter or underscore, then letters, digits and underscores"
 
-ACTIONS: Final = ("run", "python", "http")
+ACTIONS: Final = ("run", "python", "http", "switch")
 #: Action keys of the language that come later.
 LATER_ACTIONS: Final = frozenset(
-    {"container", "kubernetes", "celery", "wait_for", "workflow", "trigger", "switch"},
+    {"container", "kubernetes", "celery", "wait_for", "workflow", "trigger"},
 )
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
@@ -171,6 +171,20 @@ _HTTP = Record(
     },
 )
 
+_BRANCH = Record(
+    "a branch",
+    {
+        "if": Key(Condition(), "An expression; the branch is taken if it is true and none before it was."),
+        "then": Key(
+            ListOf(_NEED, "the id of a task or a list of ids", single=True), "Tasks that go on by this branch."
+        ),
+        "else": Key(
+            ListOf(_NEED, "the id of a task or a list of ids", single=True), "Tasks that go on if no branch was taken."
+        ),
+    },
+    one_of=("then", "else"),
+)
+
 _TASK = Record(
     "a task",
     {
@@ -189,6 +203,10 @@ _TASK = Record(
             Text("a callable as module:name"), "An importable callable, module:name; what it returns is the output."
         ),
         "http": Key(_HTTP, "One HTTP request; the answer is the output."),
+        "switch": Key(
+            ListOf(_BRANCH, "a list of branches", required=True),
+            "The first branch whose condition is true is taken; tasks that only other branches name are skipped.",
+        ),
         "with": Key(
             AnythingMap("a mapping of argument names to values"), "Arguments of the Python callable; may hold ${{ }}."
         ),

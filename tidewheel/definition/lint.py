@@ -19,6 +19,7 @@ from tidewheel.definition.assemble import is_computed
 from tidewheel.definition.language import ACTIONS, LATER_ACTIONS
 from tidewheel.definition.lint_expressions import NOT_IN_EXPRESSIONS, lint_expressions
 from tidewheel.definition.lint_graph import Graph, lint_graph
+from tidewheel.definition.lint_switch import lint_switches
 from tidewheel.definition.mistakes import Findings
 from tidewheel.definition.nodes import descend
 from tidewheel.definition.references import ROOTS
@@ -42,9 +43,10 @@ def lint(draft: Draft, findings: Findings, pools: Mapping[str, int | None] | Non
         _lint_action(task, findings)
         _lint_mapping(task, findings)
         _lint_retry(task, findings)
-        if pools is not None:
+        if pools is not None and "switch" not in task.node.entries:
             _lint_pool(task, defaults, pools, findings)
     graph = lint_graph(tasks_of(draft), findings)
+    lint_switches(graph, findings)
     _lint_ids(graph, findings)
     lint_expressions(draft, graph, findings)
 

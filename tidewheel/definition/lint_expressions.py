@@ -101,8 +101,13 @@ def lint_expressions(draft: Draft, graph: Graph, findings: Findings) -> None:
             checker.template(site)
         for site in _texts(task, "for_each", _TASK_ROOTS, task.get("id")):
             checker.items(site, whole=site.text is task["for_each"])
-        if "if" in task:
-            checker.condition(_Site(task["if"], task.node.entries["if"], _TASK_ROOTS, task.get("id")))
+        for place in (task, *_branches(task)):
+            if "if" in place:
+                checker.condition(_Site(place["if"], place.node.entries["if"], _TASK_ROOTS, task.get("id")))
+
+
+def _branches(task: Draft) -> list[Draft]:
+    return [branch for branch in task.get("switch", ()) if branch is not None]
 
 
 def _task_sites(task: Draft) -> Iterator[_Site]:

@@ -13,12 +13,13 @@ from tidewheel.core import events as e
 from tidewheel.core.decide.decision import Decision, last_attempt
 from tidewheel.core.decide.mapping import end_of_instances, expand
 from tidewheel.core.decide.queue import queue_task
+from tidewheel.core.decide.switch import decide_switch, left_out
 from tidewheel.core.expressions import ExpressionError
 from tidewheel.core.graph import judge
 from tidewheel.core.scope import scope_of
 from tidewheel.core.state import Dag, RunState
 from tidewheel.core.transitions import TASK_ENDED
-from tidewheel.core.workflow import Task
+from tidewheel.core.workflow import Switch, Task
 
 
 def start_runs(d: Decision[Dag]) -> None:
@@ -74,16 +75,23 @@ def _decide_readiness(d: Decision[Dag], run: RunState, task: Task) -> bool:
     state = run.task(task.id)
     if state.phase != "scheduled" or state.ready_order is not None:
         return False
-    verdict = judge(task.trigger_rule, state.upstreams, len(task.needs))
-    if verdict == "wait":
+    switches = d.state.definitions[run.version].switches.get(task.id, ())
+    if any(run.task(switch).phase not in TASK_ENDED for switch in switches):
         return False
-    end: e.TaskSkipped | e.TaskUpstreamFailed | e.TaskFailed | None = None
-    if verdict != "run":
+    end: e.TaskSucceeded | e.TaskSkipped | e.TaskUpstreamFailed | e.TaskFailed | None = None
+    verdict = judge(task.trigger_rule, state.upstreams, len(task.needs))
+    if why := left_out(d, run, task, switches):
+        end = e.TaskSkipped(**last_attempt(d, run.run_id, task.id), at=d.now, reason=why)
+    elif verdict == "wait":
+        return False
+    elif verdict != "run":
         kind = e.TaskSkipped if verdict == "skip" else e.TaskUpstreamFailed
         reason = f"{task.trigger_rule} does not hold: {_ends(run, task)}"
         end = kind(**last_attempt(d, run.run_id, task.id), at=d.now, reason=reason)
     elif task.if_ is not None:
         end = _end_by_condition(d, run, task, task.if_)
+    if end is None and isinstance(task.action, Switch):
+        end = decide_switch(d, run, task, task.action)
     if end is None and task.for_each is not None:
         return expand(d, run.run_id, task.id)
     if end is None:

@@ -13,8 +13,10 @@ from tidewheel.core.attempt import AttemptKey
 from tidewheel.core.calendar import count_slots, fires_at, latest_slot, next_slot, previous_slot, same_slots
 from tidewheel.core.mapping import written_task
 from tidewheel.core.workflow import Schedule, Workflow
+from tidewheel.runtime.witness.definition import Definition
 from tidewheel.runtime.witness.findings import Findings
-from tidewheel.runtime.witness.run import ACTIVE, LIVE, Definition, RunWitness
+from tidewheel.runtime.witness.run import RunWitness
+from tidewheel.runtime.witness.task import ACTIVE, LIVE
 
 
 class DagWitness:

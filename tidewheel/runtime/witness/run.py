@@ -9,13 +9,11 @@ import msgspec
 
 from tidewheel.core import events as e
 from tidewheel.core.mapping import index_of, instance_name, written_task
-from tidewheel.core.workflow import Task, Workflow
+from tidewheel.core.workflow import Switch, Task
+from tidewheel.runtime.witness.definition import Definition
 from tidewheel.runtime.witness.findings import Findings
 from tidewheel.runtime.witness.rules import ENDS, Ends, ends_of, holds, may_hold
-
-ACTIVE = frozenset({"queued", "leased", "running"})
-LIVE = frozenset({"leased", "running"})
-_UNSTARTED = frozenset({"scheduled", "ready", "retrying"})
+from tidewheel.runtime.witness.task import ACTIVE, LIVE, UNSTARTED, TaskRecord
 
 _Report: TypeAlias = e.TaskStarted | e.TaskHeartbeat | e.TaskSucceeded | e.TaskFailed | e.LeaseExpired | e.TaskCancelled
 
@@ -25,35 +23,6 @@ class Limits(Protocol):
 
     #: Attempts queued, leased or running, over all runs.
     active: int
-
-
-class Definition:
-    """One version of the DAG as the witness needs it."""
-
-    __slots__ = ("leaves", "tasks", "version", "workflow")
-
-    def __init__(self, version: str, workflow: Workflow) -> None:
-        self.version = version
-        self.workflow = workflow
-        self.tasks: dict[str, Task] = {task.id: task for task in workflow.tasks}
-        needed = {name for task in workflow.tasks for name in task.needs}
-        self.leaves = tuple(name for name in self.tasks if name not in needed)
-
-
-class TaskRecord:
-    """Where one task stands, or one instance of a mapped task."""
-
-    __slots__ = ("attempt", "begun", "cancel_requested", "ended", "expires_at", "failed", "items", "phase", "worker")
-
-    def __init__(self) -> None:
-        #: Of a mapped task: its items, and the instances that have begun, ended, failed.
-        self.items: int | None = None
-        self.begun = self.ended = self.failed = 0
-        self.phase = "scheduled"
-        self.attempt = 0
-        self.worker = ""
-        self.expires_at = 0
-        self.cancel_requested = False
 
 
 class RunWitness:
@@ -69,6 +38,7 @@ class RunWitness:
         "open",
         "phase",
         "scheduled",
+        "taken",
         "tasks",
     )
 
@@ -82,6 +52,8 @@ class RunWitness:
         self.cancel_requested = False
         self.tasks: dict[str, TaskRecord] = {}
         self.open = len(definition.tasks)
+        #: Of each switch that has decided: the tasks that its branch names, and all below them.
+        self.taken: dict[str, frozenset[str]] = {}
         self.last = findings.at
         self._limits = limits
         self._findings = findings
@@ -136,6 +108,10 @@ class RunWitness:
             ends = self._ends(definition)
             if self.cancel_requested:
                 yield name, "is scheduled in a cancelled run"
+            elif self._left_out(name):
+                yield name, "is scheduled, though a switch left it out"
+            elif self._undecided(name):
+                continue
             elif holds(definition.trigger_rule, ends):
                 yield name, f"is scheduled, though its rule {definition.trigger_rule} holds"
             elif not may_hold(definition.trigger_rule, ends):
@@ -147,6 +123,16 @@ class RunWitness:
     def _phase(self, name: str) -> str:
         task = self.tasks.get(name)
         return "scheduled" if task is None else task.phase
+
+    def _undecided(self, name: str) -> bool:
+        """Whether a switch that names the task has not ended."""
+        return any(self._phase(switch) not in ENDS for switch in self.definition.switches.get(name, ()))
+
+    def _left_out(self, name: str) -> bool:
+        """Whether every switch that names the task has ended, and one of them took a branch without it."""
+        naming = self.definition.switches.get(name, ())
+        left_out = any(switch in self.taken and name not in self.taken[switch] for switch in naming)
+        return left_out and not self._undecided(name)
 
     def _ends(self, task: Task) -> Ends:
         return ends_of(self._phase(name) for name in task.needs)
@@ -194,7 +180,7 @@ class RunWitness:
     def _begins(self, task: TaskRecord, event: e.TaskReady | e.TaskQueued) -> bool:
         """Whether a new attempt may be on its way; an attempt that is not the next one is taken as it is."""
         name = _named(event)
-        if task.phase not in _UNSTARTED:
+        if task.phase not in UNSTARTED:
             self._findings.add(
                 2 if task.phase in ENDS else 1, f"{name} begins while attempt {task.attempt} is {task.phase}"
             )
@@ -229,6 +215,8 @@ class RunWitness:
         if not holds(task.trigger_rule, ends):
             states = f"{ends.success} succeeded, {ends.bad} failed, {ends.skipped} skipped, {ends.open} open"
             self._findings.add(3, f"{_named(event)} begins though {task.trigger_rule} does not hold: {states}")
+        if self._undecided(event.task) or self._left_out(event.task):
+            self._findings.add(3, f"{_named(event)} begins, but not by the word of every switch that names it")
 
     def _unrun(self, task: TaskRecord, event: e.TaskSkipped | e.TaskUpstreamFailed) -> None:
         name = f"{type(event).__name__} of {_named(event)}"
@@ -238,7 +226,11 @@ class RunWitness:
         definition = self.definition.tasks[event.task]
         ends = self._ends(definition)
         by_condition = definition.if_ is not None and isinstance(event, e.TaskSkipped)
-        if may_hold(definition.trigger_rule, ends) and not (by_condition and holds(definition.trigger_rule, ends)):
+        by_switch = isinstance(event, e.TaskSkipped) and self._left_out(event.task)
+        if self._undecided(event.task) or (not by_switch and self._left_out(event.task)):
+            self._findings.add(3, f"{name}: a switch that names it says otherwise, or nothing yet")
+        allowed = by_switch or (by_condition and holds(definition.trigger_rule, ends))
+        if may_hold(definition.trigger_rule, ends) and not allowed:
             self._findings.add(3, f"{name}: its rule {definition.trigger_rule} holds or still may")
         if isinstance(event, e.TaskUpstreamFailed) and not ends.bad:
             self._findings.add(3, f"{name}: no upstream failed")
@@ -272,6 +264,13 @@ class RunWitness:
             if self._is_over(task, event) and task.failed:
                 self._findings.add(3, f"{_named(event)} succeeds, though {task.failed} instances did not")
             self._ended(task, "success", event)
+        elif event.task in self.definition.tasks and isinstance(self.definition.tasks[event.task].action, Switch):
+            if self._is_now(task, event, frozenset({"scheduled"})):
+                self._check_rule(event)
+                self.taken[event.task], wrong = self.definition.decided(event.task, event.output)
+                if wrong:
+                    self._findings.add(3, f"switch {_named(event)} {wrong}")
+                self._ended(task, "success", event)
         elif self._is_now(task, event, LIVE):
             self._check_worker(task, event)
             self._ended(task, "success", event)
@@ -325,7 +324,7 @@ class RunWitness:
             task.cancel_requested = True
 
     def _cancelled(self, task: TaskRecord, event: e.TaskCancelled) -> None:
-        if not self._is_now(task, event, _UNSTARTED | ACTIVE | {"deferred"}):
+        if not self._is_now(task, event, UNSTARTED | ACTIVE | {"deferred"}):
             return
         if task.phase == "deferred":
             self._is_over(task, event)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Final, get_args
 
+import msgspec
+
 from tidewheel.core.workflow import (
+    Branch,
     Catchup,
     Concurrency,
     Overlap,
     Retry,
     Run,
     Schedule,
+    Switch,
     Task,
     TriggerRule,
     Workflow,
@@ -52,6 +57,9 @@ def write_workflow(rng: random.Random, dag: str, *, schedule: bool) -> Workflow:
                 heartbeat_timeout_ms=rng.choice([None, None, None, 45_000]),
             )
         )
+    tasks = [
+        _as_switch(rng, tasks, task) if number and rng.random() < 0.3 else task for number, task in enumerate(tasks)
+    ]
     catchup = rng.choice(_CATCHUPS)
     overlap: Overlap = rng.choice(_OVERLAPS) if catchup != "all" else "queue"
     every = Schedule(every_ms=rng.choice([30_000, 150_000]), catchup=catchup, overlap=overlap)
@@ -62,3 +70,19 @@ def write_workflow(rng: random.Random, dag: str, *, schedule: bool) -> Workflow:
         concurrency=Concurrency(max_runs=rng.randint(1, 4), max_tasks=rng.choice([None, 1, 2, 5])),
         priority=rng.choice([0, 0, 5]),
     )
+
+
+def _as_switch(rng: random.Random, tasks: Sequence[Task], task: Task) -> Task:
+    """A switch in the place of ``task`` over tasks that need it; the task itself if none does."""
+    below = [other.id for other in tasks if task.id in other.needs]
+    if not below:
+        return task
+    conditions = [rng.choice([NEVER, SECOND_TRY]) for _ in range(rng.randint(1, 3))]
+    branches = [Branch(if_=condition, then=_some(rng, below)) for condition in conditions]
+    if rng.random() < 0.5:
+        branches.append(Branch(then=_some(rng, below)))
+    return msgspec.structs.replace(task, action=Switch(branches=tuple(branches)), for_each=None)
+
+
+def _some(rng: random.Random, names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(rng.sample(names, rng.randint(0, min(2, len(names)))))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
@@ -16,7 +16,7 @@ from tidewheel.core import events as e
 from tidewheel.core.events import Recorded
 from tidewheel.core.mail import AssignTask, Reply
 from tidewheel.core.mapping import written_task
-from tidewheel.core.workflow import Task, Workflow
+from tidewheel.core.workflow import Task, WorkerAction, Workflow
 from tidewheel.log.interface import JOURNALS, Append
 from tidewheel.testing.simulation.decoding import event_in, message_in
 from tidewheel.testing.simulation.order import PoolOrder
@@ -154,10 +154,19 @@ class Follower:
             (e.TaskSucceeded, e.TaskFailed, e.TaskCancelled, e.TaskSkipped, e.TaskUpstreamFailed, e.LeaseExpired),
         ):
             self._ended[task] = event.attempt
-        # A mapped task succeeds by its instances, at no worker's word.
-        mapped = event.task in self._tasks.get(task[:2], {}) and self._tasks[task[:2]][event.task].for_each is not None
-        if isinstance(event, e.TaskSucceeded) and not mapped and (*key, event.worker) not in self._world.spoken:
+        if (
+            isinstance(event, e.TaskSucceeded)
+            and self._by_a_worker(event)
+            and (*key, event.worker) not in self._world.spoken
+        ):
             self._world.violate(f"{_named(key)} is a success of {event.worker}, which never said so")
+
+    def _by_a_worker(self, event: e.TaskSucceeded) -> bool:
+        """Whether it is a worker's word: not for mapped tasks, and what the engine does itself."""
+        tasks = self._tasks.get((event.dag, event.run_id), {})
+        task = tasks.get(written_task(event.task))
+        mapped = event.task in tasks and tasks[event.task].for_each is not None
+        return not mapped and (task is None or isinstance(task.action, get_args(WorkerAction)))
 
 
 def _named(key: AttemptPlace) -> str:
