@@ -23,7 +23,7 @@ from tidewheel.core import commands as c
 from tidewheel.core.mail import AssignTask
 from tidewheel.core.snapshot import FORMAT, encode_snapshot, state_hash
 from tidewheel.core.state import Aggregate
-from tidewheel.core.workflow import Concurrency, Retry, Run, Schedule, Task, Workflow
+from tidewheel.core.workflow import Concurrency, Deadline, Retry, Run, Schedule, Task, Workflow
 from tidewheel.definition.expressions import CelEvaluator
 from tidewheel.log.interface import JOURNALS, SNAPSHOTS, Append
 from tidewheel.log.memory import MemoryLog
@@ -67,7 +67,8 @@ def story() -> World:
         Workflow(id="orders", tasks=(task("a"), flaky, task("b", "a"), task("z", "flaky", "b")), concurrency=limits)
     )
     world.deploy(Workflow(id="minutely", tasks=(task("a"),), schedule=Schedule(cron=("* * * * *",), catchup="latest")))
-    world.deploy(Workflow(id="lossy", tasks=(task("silent"), task("after", "silent"))))
+    late = (Deadline(within_ms=20_000, from_="started"), Deadline(within_ms=5_400_000, action="fail"))
+    world.deploy(Workflow(id="lossy", tasks=(task("silent"), task("after", "silent")), deadlines=late))
     world.ask(c.ConfigurePool(pool="default", slots=5, actor="user:ann"))
     for number in range(3):
         world.ask(c.StartRun(dag="orders", run_id=f"r{number}"))

@@ -187,7 +187,7 @@ class Folding:
 
     def _run_changed(
         self,
-        event: e.RunStarted | e.RunCancelRequested | e.RunSucceeded | e.RunFailed | e.RunCancelled,
+        event: e.RunStarted | e.RunCancelRequested | e.DeadlineMissed | e.RunSucceeded | e.RunFailed | e.RunCancelled,
         partition: int,
         shard_seq: int,
     ) -> None:
@@ -280,7 +280,8 @@ _FOLDS: Mapping[type[e.Event], Callable[[Folding, Any, int, int], None]] = {
     **dict.fromkeys((e.DagRemoved, e.DagPaused, e.DagUnpaused, e.SlotsSkipped), Folding._dag_changed),
     e.RunCreated: Folding._run_created,
     **dict.fromkeys(
-        (e.RunStarted, e.RunCancelRequested, e.RunSucceeded, e.RunFailed, e.RunCancelled), Folding._run_changed
+        (e.RunStarted, e.RunCancelRequested, e.DeadlineMissed, e.RunSucceeded, e.RunFailed, e.RunCancelled),
+        Folding._run_changed,
     ),
     e.TaskReady: Folding._task_changed,
     e.TaskExpanded: Folding._task_expanded,

@@ -38,7 +38,8 @@ WHERE v.dag = %(dag)s::text COLLATE "C" AND v.version = %(version)s::text COLLAT
 -- name: list_runs
 SELECT dag, run_id, version, kind, state, tidewheel.iso(logical_date) AS logical_date, tidewheel.iso(created_at) AS created_at,
        tidewheel.iso(started_at) AS started_at, tidewheel.iso(ended_at) AS ended_at,
-       tidewheel.iso(cancel_requested_at) AS cancel_requested_at, reason, actor, tasks, counts, shard_seq
+       tidewheel.iso(cancel_requested_at) AS cancel_requested_at, reason, deadlines_missed,
+       actor, tasks, counts, shard_seq
 FROM tidewheel.runs r
 WHERE (%(dag)s::text IS NULL OR dag = %(dag)s::text COLLATE "C")
   AND (%(states)s::text[] IS NULL OR state = ANY (%(states)s::text[]))
@@ -53,7 +54,8 @@ LIMIT %(limit)s::bigint
 -- name: get_run
 SELECT dag, run_id, version, kind, state, tidewheel.iso(logical_date) AS logical_date, tidewheel.iso(created_at) AS created_at,
        tidewheel.iso(started_at) AS started_at, tidewheel.iso(ended_at) AS ended_at,
-       tidewheel.iso(cancel_requested_at) AS cancel_requested_at, reason, actor, tasks, counts, shard_seq,
+       tidewheel.iso(cancel_requested_at) AS cancel_requested_at, reason, deadlines_missed,
+       actor, tasks, counts, shard_seq,
        tidewheel.iso(interval_start) AS interval_start, tidewheel.iso(interval_end) AS interval_end, inputs
 FROM tidewheel.runs
 WHERE dag = %(dag)s::text COLLATE "C" AND run_id = %(run_id)s::text COLLATE "C"

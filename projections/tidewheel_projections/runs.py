@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from tidewheel.core import events as e
+from tidewheel.core.scope import rfc3339
 
 #: In the order of a task's life, which is the order of the counts.
 TASK_STATES = (
@@ -26,7 +27,7 @@ RUN_ENDED = frozenset({"success", "failed", "cancelled"})
 
 
 class Run(msgspec.Struct):
-    """A row of ``runs``. ``counts`` is a dict here and JSON in the table (``row_of``)."""
+    """A row of ``runs``. ``counts`` is a dict here and JSON in the table (``row_of``); ``deadlines_missed`` is JSON."""
 
     dag: str
     run_id: str
@@ -42,6 +43,7 @@ class Run(msgspec.Struct):
     ended_at: int | None
     cancel_requested_at: int | None
     reason: str
+    deadlines_missed: str
     actor: str
     tasks: int
     counts: dict[str, int]
@@ -65,6 +67,7 @@ def fold_run_created(event: e.RunCreated, tasks: int, shard_seq: int) -> Run:
         ended_at=None,
         cancel_requested_at=None,
         reason="",
+        deadlines_missed="[]",
         actor=event.actor,
         tasks=tasks,
         counts={"scheduled": tasks},
@@ -74,10 +77,10 @@ def fold_run_created(event: e.RunCreated, tasks: int, shard_seq: int) -> Run:
 
 def fold_run_changed(
     row: Run,
-    event: e.RunStarted | e.RunCancelRequested | e.RunSucceeded | e.RunFailed | e.RunCancelled,
+    event: e.RunStarted | e.RunCancelRequested | e.DeadlineMissed | e.RunSucceeded | e.RunFailed | e.RunCancelled,
     shard_seq: int,
 ) -> None:
-    """Started, asked to cancel, or ended."""
+    """Started, asked to cancel, late, or ended."""
     row.shard_seq = shard_seq
     match event:
         case e.RunStarted():
@@ -86,6 +89,8 @@ def fold_run_changed(
         case e.RunCancelRequested():
             row.cancel_requested_at = event.at
             row.reason = event.reason
+        case e.DeadlineMissed():
+            row.deadlines_missed = _with_missed(row.deadlines_missed, event)
         case e.RunSucceeded():
             row.state = "success"
             row.ended_at = event.at
@@ -97,6 +102,20 @@ def fold_run_changed(
             row.state = "cancelled"
             row.ended_at = event.at
             row.reason = event.reason or row.reason
+
+
+def _with_missed(known: str, event: e.DeadlineMissed) -> str:
+    missed = {
+        "deadline": event.deadline,
+        "from": event.counted_from,
+        "within_ms": event.within_ms,
+        "before_ms": event.before_ms,
+        "action": event.action,
+        "due_at": rfc3339(event.due_at),
+        "at": rfc3339(event.at),
+        "reason": event.reason,
+    }
+    return msgspec.json.encode([*msgspec.json.decode(known, type=list[object]), missed]).decode()
 
 
 def row_of(run: Run) -> tuple[object, ...]:

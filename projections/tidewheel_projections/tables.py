@@ -172,6 +172,7 @@ RUNS = Table(
         ("ended_at", "instant"),
         ("cancel_requested_at", "instant"),
         ("reason", "text"),
+        ("deadlines_missed", "json"),
         ("actor", "text"),
         ("tasks", "integer"),
         ("counts", "json"),

@@ -63,6 +63,22 @@ class VersionDetail(VersionRow, frozen=True):
     source: str
 
 
+class MissedDeadline(msgspec.Struct, frozen=True):
+    """A deadline that a run has missed: its index among those of the version, and when it was due and found missed.
+
+    ``before_ms`` above 0: only a warning, so long before another deadline.
+    """
+
+    deadline: int
+    from_: str = msgspec.field(name="from")
+    within_ms: int
+    before_ms: int
+    action: str
+    due_at: str
+    at: str
+    reason: str
+
+
 class RunRow(msgspec.Struct, frozen=True):
     """A run as lists show it. ``counts``: tasks by state, zeros left out."""
 
@@ -77,6 +93,7 @@ class RunRow(msgspec.Struct, frozen=True):
     ended_at: str | None
     cancel_requested_at: str | None
     reason: str
+    deadlines_missed: list[MissedDeadline]
     actor: str
     tasks: int
     counts: dict[str, int]

@@ -33,6 +33,8 @@ RETRY = record(TASK.keys["retry"].shape)
         (keys.Schedule, record(WORKFLOW.keys["schedule"].shape), set()),
         (keys.Input, record(WORKFLOW.keys["inputs"].shape), set()),
         (keys.Concurrency, record(WORKFLOW.keys["concurrency"].shape), set()),
+        (keys.Deadline, record(WORKFLOW.keys["deadlines"].shape), set()),
+        (keys.Notify, record(WORKFLOW.keys["notify"].shape), set()),
         (keys.Retry, RETRY, set()),
         (keys.OnlyOn, record(RETRY.keys["only_on"].shape), set()),
     ],

@@ -127,13 +127,13 @@ def test_a_misspelt_key_is_refused_with_the_nearest(message: Message, marked: st
 @pytest.mark.parametrize(
     "marked",
     [
-        *(f"id: a\n§{key}: x\n{TASKS}" for key in ("triggers", "deadlines", "notify")),
+        *(f"id: a\n§{key}: x\n{TASKS}" for key in ("triggers",)),
         f"id: a\nconcurrency: {{§max_pool_share: 30%}}\n{TASKS}",
         *(
             task(f"§{key}: x")
             for key in ("wait_for", "switch", "workflow", "trigger", "container", "kubernetes", "celery")
         ),
-        *(task(f"run: x, §{key}: x") for key in ("inputs", "notify", "deadlines")),
+        *(task(f"run: x, §{key}: x") for key in ("inputs",)),
     ],
 )
 def test_keys_of_the_language_to_come_are_refused_and_not_ignored(message: Message, marked: str) -> None:

@@ -6,6 +6,7 @@ import random
 import threading
 import time
 
+import msgspec
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
@@ -69,6 +70,27 @@ def test_tasks_are_there_as_soon_as_their_run(log: MemoryLog, dsn: str) -> None:
     assert scalar(dsn, "SELECT string_agg(task || ' ' || state, ', ' ORDER BY ordinal) FROM tasks") == (
         "extract scheduled, load scheduled, report scheduled"
     )
+
+
+def test_a_run_shows_the_deadlines_it_missed(log: MemoryLog, dsn: str) -> None:
+    writer = JournalWriter(log)
+    writer.write(deployed("etl", TASKS), e.RunCreated(dag="etl", run_id="r", version="v1", kind="manual", at=START))
+    late = e.DeadlineMissed(
+        dag="etl",
+        run_id="r",
+        at=START + 60_001,
+        deadline=0,
+        counted_from="queued",
+        within_ms=60_000,
+        due_at=START + 60_000,
+        action="alert",
+        reason="late",
+    )
+    writer.write(late, msgspec.structs.replace(late, deadline=1, action="fail"))
+    project_all(log, dsn)
+    missed = scalar(dsn, "SELECT deadlines_missed FROM runs")
+    assert [(one["deadline"], one["action"]) for one in missed] == [(0, "alert"), (1, "fail")]
+    assert missed[0]["due_at"] == "2026-09-21T14:14:20Z" and missed[0]["reason"] == "late"
 
 
 def test_events_that_come_again_change_nothing(log: MemoryLog, dsn: str) -> None:

@@ -8,10 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict
 
 from tidewheel.authoring.expression import Expression
-from tidewheel.core.workflow import Backoff, Catchup, DstGap, DstRepeat, InputType, Overlap, TriggerRule
+from tidewheel.core.workflow import (
+    Backoff,
+    Catchup,
+    DeadlineAction,
+    DeadlineFrom,
+    DstGap,
+    DstRepeat,
+    InputType,
+    NotifyEvent,
+    Overlap,
+    TriggerRule,
+)
 
 if TYPE_CHECKING:
     from tidewheel.authoring.tasks import Task
@@ -113,6 +124,21 @@ class Concurrency(TypedDict, total=False):
     max_tasks: int
 
 
+#: Of a DAG's runs. A negative ``within`` warns so long before the deadline of the same ``from``.
+Deadline = TypedDict(
+    "Deadline",
+    {"within": Required[Duration], "from": DeadlineFrom, "action": DeadlineAction, "notify": str},
+    total=False,
+)
+
+
+class Notify(TypedDict):
+    """Of a DAG: which targets are told of which events."""
+
+    events: NotifyEvent | Sequence[NotifyEvent]
+    to: str | Sequence[str]
+
+
 class DagKeys(TypedDict, total=False):
     """What a DAG may be given beside its id."""
 
@@ -125,6 +151,8 @@ class DagKeys(TypedDict, total=False):
     env: Env
     priority: int
     concurrency: Concurrency
+    deadlines: Sequence[Deadline]
+    notify: Sequence[Notify]
 
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]

@@ -131,9 +131,11 @@ class Writer:
 
 
 def duration(value: timedelta) -> str:
-    """``1h30m`` and the like; what is no whole number of milliseconds, or negative, as Python says it."""
+    """``1h30m``, ``-10m`` and the like; what is no whole number of milliseconds as Python says it."""
+    if value < timedelta():
+        return f"-{duration(-value)}"
     total, rest = divmod(value, timedelta(milliseconds=1))
-    if rest or total < 0:
+    if rest:
         return str(value)
     text = ""
     for unit, size in _UNITS_MS.items():

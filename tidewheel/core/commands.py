@@ -238,6 +238,13 @@ class FireSchedule(Command, frozen=True, kw_only=True):
     dag: str
 
 
+class FireDeadline(Command, frozen=True, kw_only=True):
+    """A deadline of the run has passed, perhaps more than one."""
+
+    dag: str
+    run_id: str
+
+
 class ExpireLease(AttemptCommand, frozen=True, kw_only=True):
     """The lease of an attempt was not renewed in time."""
 
@@ -290,6 +297,7 @@ DagCommand = (
     | ReportFailure
     | ReportCancelled
     | FireSchedule
+    | FireDeadline
     | ExpireLease
     | RetryTask
     | ExpireQueued
@@ -298,4 +306,4 @@ DagCommand = (
 PoolCommand = (
     ConfigurePool | JoinPool | RenewWorker | LeavePool | EnqueueTask | ReleaseSlot | ExpireWorker | AllocateSlots
 )
-TIMERS = (FireSchedule, ExpireLease, RetryTask, ExpireQueued, BeginInstances, ExpireWorker, AllocateSlots)
+TIMERS = (FireSchedule, FireDeadline, ExpireLease, RetryTask, ExpireQueued, BeginInstances, ExpireWorker, AllocateSlots)

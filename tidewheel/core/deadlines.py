@@ -14,9 +14,12 @@ from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.attempt import attempt_fields
 from tidewheel.core.calendar import fires_at, next_slot
+from tidewheel.core.overdue import next_deadline
 from tidewheel.core.state import Aggregate, Dag, Pool, RunState
 
-Timer: TypeAlias = c.FireSchedule | c.ExpireLease | c.ExpireQueued | c.RetryTask | c.BeginInstances | c.ExpireWorker
+Timer: TypeAlias = (
+    c.FireSchedule | c.FireDeadline | c.ExpireLease | c.ExpireQueued | c.RetryTask | c.BeginInstances | c.ExpireWorker
+)
 
 #: After any of these the next slot may fire at another time, or may fire at all.
 _SCHEDULE_EVENTS = (
@@ -44,6 +47,8 @@ def due_at(state: Aggregate, timer: Timer, backlog_runs: int) -> int | None:
     run = state.runs.get(timer.run_id)
     if run is None:
         return None
+    if isinstance(timer, c.FireDeadline):
+        return next_deadline(state, run)
     task = run.task(timer.task)
     match timer:
         case c.ExpireLease():
@@ -111,6 +116,16 @@ def armed_by(event: e.Event, state: Aggregate, backlog_runs: int) -> tuple[int, 
     return None
 
 
+def deadline_armed_by(event: e.Event, state: Aggregate) -> tuple[int, Timer] | None:
+    """The run's deadline that ``event`` arms, beside what it arms otherwise."""
+    if not isinstance(event, e.RunCreated | e.RunStarted | e.DeadlineMissed):
+        return None
+    assert isinstance(state, Dag)
+    run = state.runs.get(event.run_id)
+    due = None if run is None else next_deadline(state, run)
+    return None if due is None else (due, c.FireDeadline(dag=event.dag, run_id=event.run_id))
+
+
 def timers_of(state: Aggregate, backlog_runs: int) -> Iterator[tuple[int, Timer]]:
     """Every timer of an aggregate, for an owner that has just folded it.
 
@@ -125,6 +140,8 @@ def timers_of(state: Aggregate, backlog_runs: int) -> Iterator[tuple[int, Timer]
     if due is not None:
         yield (due, c.FireSchedule(dag=state.dag))
     for run in sorted(state.runs.values(), key=attrgetter("order")):
+        if (passes := next_deadline(state, run)) is not None:
+            yield (passes, c.FireDeadline(dag=state.dag, run_id=run.run_id))
         for name, task in sorted(run.tasks.items(), key=itemgetter(0)):
             if task.live:
                 lease = c.ExpireLease(dag=state.dag, run_id=run.run_id, task=name, attempt=task.attempt)

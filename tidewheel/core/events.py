@@ -12,6 +12,7 @@ from __future__ import annotations
 import msgspec
 
 from tidewheel.core.commands import FailureKind, RunKind
+from tidewheel.core.workflow import DeadlineAction, DeadlineFrom
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,6 +119,23 @@ class RunCancelRequested(RunEvent, frozen=True, kw_only=True):
     """No task of the run starts any more; it ends once its live attempts have."""
 
     reason: str = ""
+
+
+class DeadlineMissed(RunEvent, frozen=True, kw_only=True):
+    """The run had not ended at ``due_at``, ``within_ms`` after the instant that ``counted_from`` names. ``deadline`` is
+    the index among those of the run's version. Each is missed at most once, and before the run's end.
+
+    ``action`` ``fail`` ends the run: nothing of it starts any more, and it fails with ``reason`` once its live attempts
+    have ended. ``before_ms`` above 0: only a warning, so long before another deadline.
+    """
+
+    deadline: int
+    counted_from: DeadlineFrom
+    within_ms: int
+    due_at: int
+    action: DeadlineAction
+    reason: str
+    before_ms: int = 0
 
 
 class RunSucceeded(RunEvent, frozen=True, kw_only=True):
@@ -363,6 +381,7 @@ AnyDagEvent = (
     | RunCreated
     | RunStarted
     | RunCancelRequested
+    | DeadlineMissed
     | RunSucceeded
     | RunFailed
     | RunCancelled

@@ -13,7 +13,7 @@ import msgspec
 from tidewheel.core.assignment import ActionSpec, HttpSpec, PythonSpec, RunSpec, Text
 from tidewheel.core.switch import misnamed, switches_by_task
 from tidewheel.core.transitions import TaskPhase
-from tidewheel.core.workflow import Http, Python, Run, Switch, Task, TriggerRule, WorkerAction, Workflow
+from tidewheel.core.workflow import DAY_MS, Http, Python, Run, Switch, Task, TriggerRule, WorkerAction, Workflow
 
 Verdict: TypeAlias = Literal["wait", "run", "skip", "upstream_failed"]
 
@@ -154,6 +154,8 @@ def unrunnable(definition: Definition) -> str:
     limits = definition.workflow.concurrency
     if limits.max_runs < 1 or (limits.max_tasks is not None and limits.max_tasks < 1):
         return f"max_runs ({limits.max_runs}) and max_tasks ({limits.max_tasks}) are 1 or more"
+    if any(not 0 <= deadline.within_ms <= 3_650 * DAY_MS for deadline in definition.workflow.deadlines):
+        return "a deadline is within 0 to ten years, in milliseconds"
     for task in definition.workflow.tasks:
         if task.max_parallel is not None and task.max_parallel < 1:
             return f"max_parallel of task '{task.id}' is {task.max_parallel}; it must be 1 or more"

@@ -81,6 +81,11 @@ class RunState(msgspec.Struct, frozen=True):
     inputs: str = "{}"
     created_at: int = 0
     cancel_requested: bool = False
+    started_at: int | None = None
+    #: Indexes of the definition's deadlines that have fired.
+    missed: tuple[int, ...] = ()
+    #: Why it ends as failed, by a deadline; its tasks are then cancelled as those of a cancelled run.
+    failure: str = ""
     #: Tasks that have not ended.
     open_tasks: int = 0
     tasks: Map[str, TaskState] = Map()

@@ -78,8 +78,11 @@ TASK: Mapping[tuple[TaskPhase, type[e.Event]], TaskPhase] = {
 RUN: Mapping[tuple[RunPhase, type[e.Event]], RunPhase] = {
     ("queued", e.RunStarted): "running",
     ("queued", e.RunCancelRequested): "queued",
+    ("queued", e.DeadlineMissed): "queued",
+    ("queued", e.RunFailed): "failed",
     ("queued", e.RunCancelled): "cancelled",
     ("running", e.RunCancelRequested): "running",
+    ("running", e.DeadlineMissed): "running",
     ("running", e.RunSucceeded): "success",
     ("running", e.RunFailed): "failed",
     ("running", e.RunCancelled): "cancelled",

@@ -28,6 +28,11 @@ Overlap = Literal["queue", "skip", "allow", "cancel_running"]
 DstGap = Literal["run_after", "skip"]
 DstRepeat = Literal["once", "twice"]
 Backoff = Literal["fixed", "linear", "exponential"]
+DeadlineFrom = Literal["scheduled", "queued", "started"]
+DeadlineAction = Literal["alert", "fail"]
+NotifyEvent = Literal[
+    "run_failed", "run_succeeded", "task_failed", "task_retrying", "deadline_missed", "first_success_after_failure"
+]
 InputType = Literal["string", "integer", "number", "boolean", "date", "datetime", "array", "object"]
 
 DAY_MS = 86_400_000
@@ -168,6 +173,27 @@ class Concurrency(_Plain, frozen=True):
     max_tasks: int | None = None
 
 
+class Deadline(_Plain, frozen=True):
+    """A run that has not ended ``within_ms`` of an instant of its own has missed this: its slot (``scheduled``; of a
+    run that no schedule made its creation), its creation (``queued``), or its start (``started``).
+    """
+
+    within_ms: int
+    from_: DeadlineFrom = msgspec.field(default="scheduled", name="from")
+    action: DeadlineAction = "alert"
+    #: The target that is told of it, beside those of ``Workflow.notify``; empty: none.
+    notify: str = ""
+    #: More than 0: this warns so long before another deadline; ``within_ms`` is the warning's own.
+    before_ms: int = 0
+
+
+class Notify(_Plain, frozen=True):
+    """Which targets are told of which events."""
+
+    events: tuple[NotifyEvent, ...]
+    to: tuple[str, ...]
+
+
 class Workflow(_Plain, frozen=True):
     """One DAG's definition. Tasks keep the order of the file."""
 
@@ -182,3 +208,5 @@ class Workflow(_Plain, frozen=True):
     env: dict[str, str] = msgspec.field(default_factory=dict)
     concurrency: Concurrency = Concurrency()
     priority: int = 0
+    deadlines: tuple[Deadline, ...] = ()
+    notify: tuple[Notify, ...] = ()

@@ -9,8 +9,10 @@ from tidewheel.core.workflow import (
     Action,
     Branch,
     Concurrency,
+    Deadline,
     Http,
     Input,
+    Notify,
     Python,
     Retry,
     Run,
@@ -37,6 +39,11 @@ def assemble(draft: Draft) -> Workflow:
         inputs={name: _input(declared) for name, declared in draft.get("inputs", {}).items()},
         env=dict(draft.get("env", {})),
         concurrency=Concurrency(**draft.get("concurrency", {})),
+        deadlines=_deadlines(draft.get("deadlines", [])),
+        notify=tuple(
+            Notify(events=tuple(dict.fromkeys(entry["events"])), to=tuple(dict.fromkeys(entry["to"])))
+            for entry in draft.get("notify", ())
+        ),
         **optional,
     )
 
@@ -63,6 +70,25 @@ def _schedule(written: Any) -> Schedule:
     if "end" in fields:
         fields["end_ms"] = moment_ms(fields.pop("end"), zone, last=True)
     return Schedule(**{**fields, "cron": tuple(fields.get("cron", ()))})
+
+
+def _deadlines(written: list[Draft]) -> tuple[Deadline, ...]:
+    """A warning is counted like the deadline that it comes before."""
+    warned = {deadline.get("from", "scheduled"): deadline["within"] for deadline in written if deadline["within"] > 0}
+    found = []
+    for deadline in written:
+        within = deadline["within"]
+        begins = deadline.get("from", "scheduled")
+        found.append(
+            Deadline(
+                within_ms=within if within > 0 else warned[begins] + within,
+                from_=begins,
+                action=deadline.get("action", "alert"),
+                notify=deadline.get("notify", ""),
+                before_ms=max(0, -within),
+            )
+        )
+    return tuple(found)
 
 
 def _input(written: Draft) -> Input:

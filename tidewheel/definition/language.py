@@ -7,7 +7,18 @@ from __future__ import annotations
 
 from typing import Final, get_args
 
-from tidewheel.core.workflow import Backoff, Catchup, DstGap, DstRepeat, InputType, Overlap, TriggerRule
+from tidewheel.core.workflow import (
+    Backoff,
+    Catchup,
+    DeadlineAction,
+    DeadlineFrom,
+    DstGap,
+    DstRepeat,
+    InputType,
+    NotifyEvent,
+    Overlap,
+    TriggerRule,
+)
 from tidewheel.definition.shapes import (
     Anything,
     AnythingMap,
@@ -221,8 +232,45 @@ _TASK = Record(
         "fail_fast": Key(Boolean(), "Whether one failed instance ends the others.", default=False),
         **_SHARED,
     },
-    later=LATER_ACTIONS | {"inputs", "notify", "deadlines"},
+    later=LATER_ACTIONS | {"inputs"},
     one_of=ACTIONS,
+)
+
+_TARGET = Text("the name of a target (small letters, digits, underscores)", ID_PATTERN, length_max=ID_LENGTH_MAX)
+_DEADLINE = Record(
+    "a deadline",
+    {
+        "within": Key(
+            Duration(1_000, negative=True),
+            "How long after 'from' a run should have ended, such as 2h. Negative: warn so long before the deadline of "
+            "the same 'from'.",
+            required=True,
+        ),
+        "from": Key(
+            Choice(get_args(DeadlineFrom)),
+            "Where it begins: the run's slot (a run that no schedule made: its creation), its creation, its start.",
+            default="scheduled",
+        ),
+        "action": Key(
+            Choice(get_args(DeadlineAction)), "Tell of it, or end the run as failed as well.", default="alert"
+        ),
+        "notify": Key(_TARGET, "The target that is told, beside those who listen to deadline_missed."),
+    },
+)
+_NOTIFY = Record(
+    "an entry of notify",
+    {
+        "events": Key(
+            ListOf(Choice(get_args(NotifyEvent)), "an event or a list of them", single=True, required=True),
+            "What is told.",
+            required=True,
+        ),
+        "to": Key(
+            ListOf(_TARGET, "a target or a list of them", single=True, required=True),
+            "Who is told: names of targets, which are configured where the notifier runs.",
+            required=True,
+        ),
+    },
 )
 
 WORKFLOW: Final = Record(
@@ -254,7 +302,11 @@ WORKFLOW: Final = Record(
             ),
             "Limits of this workflow over all its runs.",
         ),
+        "deadlines": Key(
+            ListOf(_DEADLINE, "a list of deadlines"), "By when a run should have ended, and what follows if it has not."
+        ),
+        "notify": Key(ListOf(_NOTIFY, "a list of who is told of what"), "Who is told of which events."),
         "tasks": Key(ListOf(_TASK, "a list of tasks", required=True), "What to do.", required=True),
     },
-    later=frozenset({"triggers", "deadlines", "notify"}),
+    later=frozenset({"triggers"}),
 )

@@ -17,6 +17,7 @@ from tidewheel.core.workflow import DEFAULT_POOL, Input
 from tidewheel.core.zones import check_zone, zone_of
 from tidewheel.definition.assemble import is_computed
 from tidewheel.definition.language import ACTIONS, LATER_ACTIONS
+from tidewheel.definition.lint_deadlines import lint_deadlines
 from tidewheel.definition.lint_expressions import NOT_IN_EXPRESSIONS, lint_expressions
 from tidewheel.definition.lint_graph import Graph, lint_graph
 from tidewheel.definition.lint_switch import lint_switches
@@ -45,6 +46,7 @@ def lint(draft: Draft, findings: Findings, pools: Mapping[str, int | None] | Non
         _lint_retry(task, findings)
         if pools is not None and "switch" not in task.node.entries:
             _lint_pool(task, defaults, pools, findings)
+    lint_deadlines(draft, findings)
     graph = lint_graph(tasks_of(draft), findings)
     lint_switches(graph, findings)
     _lint_ids(graph, findings)

@@ -140,26 +140,29 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """A length of time, read to milliseconds."""
+    """A length of time, read to milliseconds; with ``negative`` also one before, as a negative number."""
 
     minimum_ms: int = 1
+    negative: bool = False
 
     def read(self, node: Node, findings: Findings) -> int | None:
         if not isinstance(node, Scalar):
             wrong_type(node, findings, "a duration such as 30s, 5m, 2h, 1d or 1h30m")
             return None
+        before = self.negative and node.text.startswith("-")
         try:
-            value = duration_ms(node.text)
+            value = duration_ms(node.text[before:])
         except ScalarMistake as mistake:
             findings.add(node, "bad_duration", str(mistake))
             return None
         if value < self.minimum_ms:
             findings.add(node, "bad_duration", f"{node.text} is too short: at least {self.minimum_ms}ms")
             return None
-        return value
+        return -value if before else value
 
     def schema(self) -> Schema:
-        return {"type": "string", "pattern": _DURATION_PATTERN, "minLength": 2}
+        pattern = _DURATION_PATTERN.replace("^", "^-?", 1) if self.negative else _DURATION_PATTERN
+        return {"type": "string", "pattern": pattern, "minLength": 2}
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from tidewheel.core.decide.pool import (
     decide_release_slot,
     decide_renew_worker,
 )
-from tidewheel.core.decide.run import decide_cancel_run, decide_start_run
+from tidewheel.core.decide.run import decide_cancel_run, decide_fire_deadline, decide_start_run
 from tidewheel.core.decide.task import (
     decide_expire_queued,
     decide_report_cancelled,
@@ -60,6 +60,7 @@ DECISIONS: Mapping[type[c.Command], Callable[[Any, Any], None]] = {
     c.ReportFailure: decide_report_failure,
     c.ReportCancelled: decide_report_cancelled,
     c.FireSchedule: decide_fire_schedule,
+    c.FireDeadline: decide_fire_deadline,
     c.ExpireLease: decide_expire_lease,
     c.RetryTask: decide_retry_task,
     c.ExpireQueued: decide_expire_queued,

@@ -16,6 +16,7 @@ from tidewheel.core.decide.queue import queue_task
 from tidewheel.core.decide.switch import decide_switch, left_out
 from tidewheel.core.expressions import ExpressionError
 from tidewheel.core.graph import judge
+from tidewheel.core.overdue import missed
 from tidewheel.core.scope import scope_of
 from tidewheel.core.state import Dag, RunState
 from tidewheel.core.transitions import TASK_ENDED
@@ -129,13 +130,22 @@ def _ends(run: RunState, task: Task) -> str:
     return text if len(ends) <= 3 else f"{text} … ({len(ends)} upstreams)"
 
 
+def miss_deadlines(d: Decision[Dag], run_id: str) -> None:
+    """Record the deadlines of a live run that have passed."""
+    for event in missed(d.state, d.state.runs[run_id], d.now):
+        d.record(event)
+
+
 def end_if_done(d: Decision[Dag], run_id: str) -> None:
-    """End the run if all its tasks have ended."""
-    run = d.state.runs[run_id]
-    if run.open_tasks:
+    """End the run if all its tasks have ended. What it has missed by now is said first."""
+    if d.state.runs[run_id].open_tasks:
         return
+    miss_deadlines(d, run_id)
+    run = d.state.runs[run_id]
     dag = d.state.dag
-    if run.cancel_requested:
+    if run.failure:
+        d.record(e.RunFailed(dag=dag, run_id=run_id, at=d.now, reason=run.failure))
+    elif run.cancel_requested:
         d.record(e.RunCancelled(dag=dag, run_id=run_id, at=d.now, reason="every task has ended after the cancel"))
     else:
         failed = [

@@ -10,7 +10,7 @@ from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.decide.cancel import cancel_task
 from tidewheel.core.decide.decision import Decision, expects_reply
-from tidewheel.core.decide.flow import end_if_done, start_runs
+from tidewheel.core.decide.flow import end_if_done, miss_deadlines, start_runs
 from tidewheel.core.decide.queue import queue_held
 from tidewheel.core.expressions import Scope
 from tidewheel.core.inputs import check_inputs
@@ -156,7 +156,23 @@ def cancel_run(d: Decision[Dag], run_id: str, *, actor: str, reason: str) -> Non
     if run.cancel_requested:
         return
     d.record(e.RunCancelRequested(dag=d.state.dag, run_id=run_id, at=d.now, actor=actor, reason=reason))
-    for name in d.state.definitions[run.version].tasks:
+    _stop_tasks(d, run_id, actor=actor, reason=reason)
+
+
+def _stop_tasks(d: Decision[Dag], run_id: str, *, actor: str, reason: str) -> None:
+    for name in d.state.definitions[d.state.runs[run_id].version].tasks:
         cancel_task(d, run_id, name, actor=actor, reason=reason[:_TASK_REASON_MAX])
     end_if_done(d, run_id)
     queue_held(d)
+
+
+def decide_fire_deadline(d: Decision[Dag], command: c.FireDeadline) -> None:
+    """Say what the run has missed by now. If it is to fail by that, its tasks are ended like those of a cancelled
+    run."""
+    run = d.state.runs.get(command.run_id)
+    if run is None:
+        return
+    miss_deadlines(d, run.run_id)
+    if not run.failure and (failure := d.state.runs[run.run_id].failure):
+        _stop_tasks(d, run.run_id, actor="scheduler", reason=failure)
+        start_runs(d)

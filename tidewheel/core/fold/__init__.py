@@ -27,7 +27,13 @@ from tidewheel.core.fold.pool import (
     fold_worker_renewed,
     fold_worker_suspended,
 )
-from tidewheel.core.fold.run import fold_run_cancel_requested, fold_run_created, fold_run_ended, fold_run_started
+from tidewheel.core.fold.run import (
+    fold_deadline_missed,
+    fold_run_cancel_requested,
+    fold_run_created,
+    fold_run_ended,
+    fold_run_started,
+)
 from tidewheel.core.fold.task import (
     fold_lease_expired,
     fold_report_refused,
@@ -55,6 +61,7 @@ FOLDS: Mapping[type[e.Event], Callable[[Any, Any], Any]] = {
     e.RunCreated: fold_run_created,
     e.RunStarted: fold_run_started,
     e.RunCancelRequested: fold_run_cancel_requested,
+    e.DeadlineMissed: fold_deadline_missed,
     e.RunSucceeded: fold_run_ended,
     e.RunFailed: fold_run_ended,
     e.RunCancelled: fold_run_ended,

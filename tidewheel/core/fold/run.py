@@ -52,7 +52,7 @@ def fold_run_started(state: Dag, event: e.RunStarted) -> Dag:
     return replace(
         state,
         seq=state.seq + 1,
-        runs=state.runs.set(run.run_id, replace(run, phase=next_run_phase(run.phase, event))),
+        runs=state.runs.set(run.run_id, replace(run, phase=next_run_phase(run.phase, event), started_at=event.at)),
         queued_runs=state.queued_runs.remove(place_of(run)),
         queued_scheduled=state.queued_scheduled - (run.kind == "scheduled"),
     )
@@ -63,6 +63,16 @@ def fold_run_cancel_requested(state: Dag, event: e.RunCancelRequested) -> Dag:
     run = state.runs[event.run_id]
     cancelling = replace(run, phase=next_run_phase(run.phase, event), cancel_requested=True)
     return replace(state, seq=state.seq + 1, runs=state.runs.set(run.run_id, cancelling))
+
+
+def fold_deadline_missed(state: Dag, event: e.DeadlineMissed) -> Dag:
+    """It does not fire again. One that fails the run stops it as a cancel does, unless that came first."""
+    run = state.runs[event.run_id]
+    assert event.deadline not in run.missed, f"deadline {event.deadline} of run {run.run_id} is missed a second time"
+    missed = replace(run, phase=next_run_phase(run.phase, event), missed=(*run.missed, event.deadline))
+    if event.action == "fail" and not run.cancel_requested:
+        missed = replace(missed, cancel_requested=True, failure=event.reason)
+    return replace(state, seq=state.seq + 1, runs=state.runs.set(run.run_id, missed))
 
 
 def fold_run_ended(state: Dag, event: e.RunSucceeded | e.RunFailed | e.RunCancelled) -> Dag:

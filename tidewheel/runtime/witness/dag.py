@@ -174,7 +174,7 @@ class DagWitness:
         if self._removed:
             self._findings.add(4, f"run {name} is created after its DAG was removed")
         if definition is not None:
-            self.runs[event.run_id] = RunWitness(name, definition, self, self._findings, event.kind == "scheduled")
+            self.runs[event.run_id] = RunWitness(name, definition, self, self._findings, event)
 
     def _created_for_slot(self, event: e.RunCreated) -> None:
         if event.logical_date is None:
@@ -211,6 +211,7 @@ class DagWitness:
         if run.overlap == "cancel_running" and self._replaced_runs(run):
             self._findings.add(5, f"{run.name} is started while a run that it replaces is not finished")
         run.phase = "running"
+        run.deadlines.started_at = event.at
         self._running += 1
 
     def _replaced_runs(self, run: RunWitness) -> bool:
@@ -222,6 +223,12 @@ class DagWitness:
         run = self._live(event)
         if run is not None:
             run.cancel_requested = True
+
+    def _deadline_missed(self, event: e.DeadlineMissed) -> None:
+        run = self._live(event)
+        if run is not None:
+            run.deadlines.miss(event, run.cancel_requested, self._findings)
+            run.cancel_requested |= event.action == "fail"
 
     def _run_ended(self, event: e.RunSucceeded | e.RunFailed | e.RunCancelled) -> None:
         run = self._live(event)
@@ -285,6 +292,7 @@ _APPLY: dict[type[e.Event], Callable[[DagWitness, Any], None]] = {
     e.RunCreated: DagWitness._created,
     e.RunStarted: DagWitness._started,
     e.RunCancelRequested: DagWitness._run_cancel_requested,
+    e.DeadlineMissed: DagWitness._deadline_missed,
     e.RunSucceeded: DagWitness._run_ended,
     e.RunFailed: DagWitness._run_ended,
     e.RunCancelled: DagWitness._run_ended,

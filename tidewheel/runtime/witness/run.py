@@ -10,6 +10,7 @@ import msgspec
 from tidewheel.core import events as e
 from tidewheel.core.mapping import index_of, instance_name, written_task
 from tidewheel.core.workflow import Switch, Task
+from tidewheel.runtime.witness.deadline import DeadlineWitness
 from tidewheel.runtime.witness.definition import Definition
 from tidewheel.runtime.witness.findings import Findings
 from tidewheel.runtime.witness.rules import ENDS, Ends, ends_of, holds, may_hold
@@ -32,6 +33,7 @@ class RunWitness:
         "_findings",
         "_limits",
         "cancel_requested",
+        "deadlines",
         "definition",
         "last",
         "name",
@@ -43,10 +45,10 @@ class RunWitness:
     )
 
     def __init__(
-        self, name: str, definition: Definition, limits: Limits, findings: Findings, scheduled: bool = False
+        self, name: str, definition: Definition, limits: Limits, findings: Findings, created: e.RunCreated
     ) -> None:
         self.name = name
-        self.scheduled = scheduled
+        self.scheduled = created.kind == "scheduled"
         self.definition = definition
         self.phase = "queued"
         self.cancel_requested = False
@@ -55,6 +57,7 @@ class RunWitness:
         #: Of each switch that has decided: the tasks that its branch names, and all below them.
         self.taken: dict[str, frozenset[str]] = {}
         self.last = findings.at
+        self.deadlines = DeadlineWitness(name, definition.workflow, created)
         self._limits = limits
         self._findings = findings
 
@@ -84,11 +87,14 @@ class RunWitness:
             waiting = [n for n in self.definition.tasks if self._phase(n) not in ENDS and self._phase(n) not in LIVE]
             if waiting:
                 self._findings.add(6, f"{self.name} ended while {waiting[0]} is {self._phase(waiting[0])}")
-        if self.phase == "queued" and not isinstance(event, e.RunCancelled):
+        self.deadlines.end(event, self._findings)
+        if self.phase == "queued" and not isinstance(event, e.RunCancelled) and not self.deadlines.failure:
             self._findings.add(6, f"{self.name} ended without having started")
         failed = [name for name in self.definition.leaves if self._phase(name) in ("failed", "upstream_failed")]
         right: type[e.RunEvent] = e.RunFailed if failed else e.RunSucceeded
-        if self.cancel_requested:
+        if self.deadlines.failure:
+            right = e.RunFailed
+        elif self.cancel_requested:
             right = e.RunCancelled
         if type(event) is not right:
             because = (

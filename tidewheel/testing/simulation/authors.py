@@ -12,6 +12,9 @@ from tidewheel.core.workflow import (
     Branch,
     Catchup,
     Concurrency,
+    Deadline,
+    DeadlineAction,
+    DeadlineFrom,
     Overlap,
     Retry,
     Run,
@@ -30,6 +33,8 @@ POOLS: Final = {"default": 4, "small": 2}
 _RULES = get_args(TriggerRule)
 _CATCHUPS = get_args(Catchup)
 _OVERLAPS = get_args(Overlap)
+_DEADLINE_ACTIONS = get_args(DeadlineAction)
+_DEADLINE_BEGINS = get_args(DeadlineFrom)
 
 
 def write_workflow(rng: random.Random, dag: str, *, schedule: bool) -> Workflow:
@@ -69,6 +74,18 @@ def write_workflow(rng: random.Random, dag: str, *, schedule: bool) -> Workflow:
         schedule=every if schedule and rng.random() < 0.5 else None,
         concurrency=Concurrency(max_runs=rng.randint(1, 4), max_tasks=rng.choice([None, 1, 2, 5])),
         priority=rng.choice([0, 0, 5]),
+        deadlines=_deadlines(rng),
+    )
+
+
+def _deadlines(rng: random.Random) -> tuple[Deadline, ...]:
+    return tuple(
+        Deadline(
+            within_ms=rng.choice([0, 700, 9_000, 60_000]),
+            from_=rng.choice(_DEADLINE_BEGINS),
+            action=rng.choice(_DEADLINE_ACTIONS),
+        )
+        for _ in range(rng.choice([0, 0, 0, 1, 2]))
     )
 
 

@@ -363,6 +363,11 @@ def schedule_timer_lost() -> Any:
     )
 
 
+def deadline_timer_lost() -> Any:
+    """Nobody is woken when a deadline of a run passes."""
+    return _replaced((work, "deadline_armed_by", lambda *_: None))
+
+
 def _unarmed(*kinds: type[e.Event]) -> Any:
     def armed(event: e.Event, *more: Any) -> Any:
         return None if isinstance(event, kinds) else armed_by(event, *more)
@@ -469,6 +474,7 @@ _PLANTS: tuple[Plant, ...] = (
     lease_timer_lost,
     retry_timer_lost,
     schedule_timer_lost,
+    deadline_timer_lost,
     timer_early,
     run_ids_forgotten,
     slot_skipped,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tidewheel.core import commands as c
 from tidewheel.core.calendar import fires_at, next_slot
+from tidewheel.core.overdue import next_deadline
 from tidewheel.core.snapshot import decode_snapshot, encode_snapshot
 from tidewheel.core.state import Aggregate, Dag, Pool
 from tidewheel.log.interface import COMMANDS, DEAD_LETTERS, INPUTS, TRIGGERS, Record
@@ -144,21 +145,32 @@ def judge_rest(world: TroubledWorld) -> Iterator[str]:
 
 
 def judge_punctuality(world: TroubledWorld) -> Iterator[str]:
-    """Calm has come: each schedule that is not held up has answered every slot that is due."""
+    """Calm has come: each schedule that is not held up has answered every slot that is due, and each run says what it
+    has missed."""
     for process in world.processes:
+        late_by = world.now + process.skew_ms - PUNCTUAL_MS
         for shard in process.shards.values():
             for state in shard.aggregates.values():
-                if not isinstance(state, Dag) or not state.version or state.paused or state.removed:
+                if not isinstance(state, Dag) or not state.version:
                     continue
-                schedule = state.definition.workflow.schedule
-                if schedule is None or state.cursor is None or len(state.queued_runs) >= world.rules.backlog_runs:
-                    continue
-                slot = next_slot(schedule, state.cursor)
-                if slot is None:
-                    continue
-                due = fires_at(schedule, state.dag, slot)
-                if due < world.now + process.skew_ms - PUNCTUAL_MS:
-                    yield f"a slot of {state.dag} is {world.now - due} ms late, and nothing has woken for it"
+                slot = _slot_due(state, world.rules.backlog_runs)
+                if slot is not None and slot < late_by:
+                    yield f"a slot of {state.dag} is {world.now - slot} ms late, and nothing has woken for it"
+                for run in state.runs.values():
+                    passed = next_deadline(state, run)
+                    if passed is not None and passed < late_by:
+                        yield f"a deadline of {state.dag}/{run.run_id} passed {world.now - passed} ms ago in silence"
+
+
+def _slot_due(state: Dag, backlog_runs: int) -> int | None:
+    """When the next slot of a schedule that is not held up fires."""
+    schedule = state.definition.workflow.schedule
+    if state.paused or state.removed or schedule is None or state.cursor is None:
+        return None
+    if len(state.queued_runs) >= backlog_runs:
+        return None
+    slot = next_slot(schedule, state.cursor)
+    return None if slot is None else fires_at(schedule, state.dag, slot)
 
 
 def _ends(shard: Shard) -> dict[str, tuple[int, int, str]]:
