@@ -14,7 +14,7 @@ from tests.docs.pages import ROOT, code, pages
 from tidewheel.core import events
 from tidewheel.core.commands import FailureKind, RunKind
 from tidewheel.core.transitions import RunPhase, TaskPhase
-from tidewheel.core.workflow import TriggerRule
+from tidewheel.core.workflow import DeadlineFrom, NotifyEvent, TriggerRule
 from tidewheel.definition.language import WORKFLOW
 from tidewheel.definition.shapes import Either, ListOf, MapOf, Record, Shape
 from tidewheel.log.interface import TOPICS
@@ -93,7 +93,9 @@ def test_every_key_and_word_of_workflow_files_is_explained() -> None:
     known = keys(WORKFLOW)
     assert {"cron", "exit_codes", "headers", "enum", "switch"} <= known
     scheduling = keys(WORKFLOW.keys["schedule"].shape)
-    assert not missing("docs/workflow.md", known - scheduling)
+    telling = keys(WORKFLOW.keys["deadlines"].shape) | keys(WORKFLOW.keys["notify"].shape)
+    assert not missing("docs/workflow.md", known - scheduling - (telling - {"notify"}))
+    assert not missing("docs/notifications.md", (*telling, *get_args(DeadlineFrom), *get_args(NotifyEvent)))
     assert not missing("docs/schedules.md", scheduling)
     assert not missing("docs/workflow.md", (*get_args(TriggerRule), *get_args(FailureKind), *get_args(RunKind)))
 
