@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidewheel.authoring import Task, cel, dag, http, inputs, run, secrets, shell, switch, task
+from tidewheel.authoring import Task, cel, container, dag, http, inputs, run, secrets, shell, switch, task
 from tidewheel.authoring.nodes import duration
 from tidewheel.core.workflow import TriggerRule
 from tidewheel.definition.load import Loaded, load_text
@@ -83,7 +83,7 @@ dag_keys = st.fixed_dictionaries(
 WAYS = ("not", "needs", "arrow", "argument", "text", "condition", "items", "arrow and argument")
 plans = st.lists(
     st.tuples(
-        st.sampled_from(["run", "python", "http"]),
+        st.sampled_from(["run", "python", "http", "container"]),
         task_keys,
         st.lists(st.sampled_from(WAYS), min_size=7, max_size=7),
         st.dictionaries(st.sampled_from(["x", "y"]), values, max_size=2),
@@ -140,6 +140,11 @@ def build(name: str, kind: str, keys: dict[str, Any], ways: dict[Task, str], ext
     if kind == "http":
         return http(name, "https://example.com", json={"read": read, "extra": extra}, expect=[200], **keys), {
             **written, "http": {"url": "https://example.com", "json": {"read": shown, "extra": extra}, "expect": [200]},
+        }  # fmt: skip
+    if kind == "container":
+        words, said = [*read.values(), *extra], [*shown.values(), *extra]
+        return container(name, "some/image", "go", *words, options={"cpus": 1.5, "pull": "never"}, **keys), {
+            **written, "container": {"image": "some/image", "command": ["go", *said], "cpus": 1.5, "pull": "never"},
         }  # fmt: skip
     keys = {**keys, "env": {**keys.get("env", {}), **read}}
     written["env"] = {**written.get("env", {}), **shown}

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from scenes import RULES, PlainEvaluator, created, deployed, leased, queued, started, succeeded, task, workflow
 
-from tidewheel.core.assignment import HttpSpec, PythonSpec, RunSpec, Text
+from tidewheel.core.assignment import ContainerSpec, HttpSpec, PythonSpec, RunSpec, Text
 from tidewheel.core.expressions import ExpressionError, Scope
 from tidewheel.core.scope import render_action, rfc3339, scope_of
 from tidewheel.core.state import Dag
-from tidewheel.core.workflow import Http, Python, Run, Task
+from tidewheel.core.workflow import Container, Http, Python, Run, Task
 from tidewheel.testing.playbook import given
 
 JAN_1 = 1_767_225_600_000
@@ -72,6 +72,15 @@ def test_each_kind_of_action_is_rendered_where_it_may_hold_expressions() -> None
     http = rendered(Http(method="PUT", url="u", headers={"H": "h"}, json={"j": 1}, expect=(204,)))
     assert http == HttpSpec(method="PUT", url="[u]", headers={"H": ("[h]",)}, json="<{'j': 1}>", expect=(204,))
     assert rendered(Http(method="PUT", url="u", body="text")).body == "[text]"
+
+
+def test_a_container_s_words_are_rendered_each_for_itself() -> None:
+    action = Container(image="i", command=("a", "b"), entrypoint=("e",), volumes=("v",), memory="1g", cpus=2.0)
+    spec = render_action(Task(id="t", action=action, env={"B": "2"}), {}, EMPTY, Marking())
+    assert spec == ContainerSpec(
+        image="[i]", command=("[a]", "[b]"), entrypoint=("[e]",), volumes=("[v]",), memory="1g", cpus=2.0,
+        env={"B": ("[2]",)},
+    )  # fmt: skip
 
 
 def test_an_expression_that_fails_is_said_so() -> None:

@@ -82,7 +82,7 @@ def test_bounds_are_on_the_clock_of_the_schedule(
 @pytest.mark.parametrize(
     ("marked", "code", "words"),
     [
-        (task("needs: []").replace("{id", "§{id"), "missing_action", "a task needs one of run, python, http, switch"),
+        (task("needs: []").replace("{id", "§{id"), "missing_action", "a task needs one of run, python, http, "),
         (task("run: x, §python: 'm:f'"), "conflict", "'run' is already there, remove 'python'"),
         (task("run: x, §with: {a: 1}"), "conflict", "give a run task its values by 'env'"),
         (task("http: {url: 'https://a.b'}, §with: {a: 1}"), "conflict", "give a http task"),
@@ -106,7 +106,7 @@ def test_bounds_are_on_the_clock_of_the_schedule(
         (task("http: {url: §'https://[::1'}"), "bad_url", "no usable URL"),
         (task("http: {url: 'https://a.b', json: {}, §body: x}"), "conflict", "'json' or 'body', not both"),
         (task("run: x, retries: 1, retry: {§max: 2}"), "conflict", "keep one of the two"),
-        (task("python: 'm:f', retry: {§only_on: {exit_codes: [1]}}"), "conflict", "only a 'run' task has exit codes"),
+        (task("python: 'm:f', retry: {§only_on: {exit_codes: [1]}}"), "conflict", "have exit codes to retry on"),
         ("id: a\ndefaults: {retries: 1, retry: {§max: 2}}\n" + TASKS, "conflict", "keep one of the two"),
         ("id: a\ninputs: {d: {type: integer, default: §one}}\n" + TASKS, "bad_default", "expected a whole number"),
         ("id: a\ninputs: {d: {type: integer, default: §true}}\n" + TASKS, "bad_default", "got true"),

@@ -92,11 +92,18 @@ def keys(shape: Shape) -> set[str]:
 def test_every_key_and_word_of_workflow_files_is_explained() -> None:
     known = keys(WORKFLOW)
     assert {"cron", "exit_codes", "headers", "enum", "switch"} <= known
-    scheduling = keys(WORKFLOW.keys["schedule"].shape)
+    tasks = WORKFLOW.keys["tasks"].shape
+    assert isinstance(tasks, ListOf) and isinstance(tasks.item, Record)
     telling = keys(WORKFLOW.keys["deadlines"].shape) | keys(WORKFLOW.keys["notify"].shape)
-    assert not missing("docs/workflow.md", known - scheduling - (telling - {"notify"}))
-    assert not missing("docs/notifications.md", (*telling, *get_args(DeadlineFrom), *get_args(NotifyEvent)))
-    assert not missing("docs/schedules.md", scheduling)
+    elsewhere = {
+        "docs/schedules.md": keys(WORKFLOW.keys["schedule"].shape),
+        "docs/containers.md": keys(tasks.item.keys["container"].shape),
+        "docs/notifications.md": telling - {"notify"},
+    }
+    assert not missing("docs/workflow.md", known - set().union(*elsewhere.values()))
+    for page, there in elsewhere.items():
+        assert not missing(page, there)
+    assert not missing("docs/notifications.md", (*get_args(DeadlineFrom), *get_args(NotifyEvent)))
     assert not missing("docs/workflow.md", (*get_args(TriggerRule), *get_args(FailureKind), *get_args(RunKind)))
 
 

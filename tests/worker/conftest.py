@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from engine import Engine
 
 from tidewheel.worker import Executor, Worker, postbox
+from tidewheel_services.worker.container import Containers
 from tidewheel_services.worker.http import Http
 from tidewheel_services.worker.runners import Runners
 from tidewheel_services.worker.secrets import LocalSecrets
@@ -83,6 +84,7 @@ def process_worker(
             "run": Shell(supervisor, secrets, project, grace_s, environment),
             "python": Runners(supervisor, secrets, project, grace_s, environment),
             "http": Http(secrets),
+            "container": Containers(supervisor, secrets, project, grace_s, environment),
         }
         return start_worker(slots, secrets=secrets, executors=executors, **options)
 

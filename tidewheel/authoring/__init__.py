@@ -19,7 +19,7 @@ word in its source (``places``); ``nodes`` and ``needs`` make of it the nodes th
 from tidewheel.authoring.dags import Dag, dag
 from tidewheel.authoring.expression import Expression, cel, env, inputs, item, run, secrets
 from tidewheel.authoring.functions import TaskFunction, task
-from tidewheel.authoring.tasks import Task, http, shell, switch
+from tidewheel.authoring.tasks import Task, container, http, shell, switch
 
 __all__ = [
     "Dag",
@@ -27,6 +27,7 @@ __all__ = [
     "Task",
     "TaskFunction",
     "cel",
+    "container",
     "dag",
     "env",
     "http",

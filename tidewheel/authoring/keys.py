@@ -21,6 +21,7 @@ from tidewheel.core.workflow import (
     InputType,
     NotifyEvent,
     Overlap,
+    Pull,
     TriggerRule,
 )
 
@@ -153,6 +154,19 @@ class DagKeys(TypedDict, total=False):
     concurrency: Concurrency
     deadlines: Sequence[Deadline]
     notify: Sequence[Notify]
+
+
+class ContainerOptions(TypedDict, total=False):
+    """Of a ``container`` task, beside its image and command."""
+
+    entrypoint: Sequence[str]
+    workdir: str
+    user: str
+    volumes: Sequence[str]
+    network: str
+    memory: str
+    cpus: float
+    pull: Pull
 
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]

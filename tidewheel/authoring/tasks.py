@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, Unpack
 
 from tidewheel.authoring.expression import Expression
-from tidewheel.authoring.keys import Method, StepKeys, TaskKeys
+from tidewheel.authoring.keys import ContainerOptions, Method, StepKeys, TaskKeys
 from tidewheel.authoring.nodes import Given, Keys, given
 from tidewheel.authoring.places import Place, here
 
@@ -121,6 +121,21 @@ def switch(
             if isinstance(one, Task):
                 one.after.append((made, place))
     return made
+
+
+def container(
+    name: str,
+    image: str | Expression,
+    /,
+    *command: Any,
+    options: ContainerOptions | None = None,
+    **keys: Unpack[TaskKeys],
+) -> Task:
+    """A task that runs a container of ``image`` with ``command`` to its end. Values also reach it by ``env``."""
+    place = here()
+    spec = {"image": Given(image, place, 1)} | given({"command": list(command) or None, **(options or {})}, place)
+    positional: Keys = {"id": Given(name, place, 0), "container": spec}
+    return Task(open_dag(f"container({name!r}, …)"), name, {**positional, **given(keys, place)}, place)
 
 
 def enter(dag: Dag) -> None:

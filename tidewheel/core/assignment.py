@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from tidewheel.core.workflow import Pull
+
 
 class Secret(msgspec.Struct, frozen=True, tag_field="kind", tag="secret"):
     """The value of a secret, known to the worker alone."""
@@ -46,4 +48,20 @@ class HttpSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     expect: tuple[int, ...] = ()
 
 
-ActionSpec = RunSpec | PythonSpec | HttpSpec
+class ContainerSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="container"):
+    """Run a container of ``image`` to its end."""
+
+    image: str
+    command: tuple[str, ...] = ()
+    entrypoint: tuple[str, ...] = ()
+    workdir: str = ""
+    user: str = ""
+    volumes: tuple[str, ...] = ()
+    network: str = ""
+    memory: str = ""
+    cpus: float | None = None
+    pull: Pull = "missing"
+    env: dict[str, Text] = msgspec.field(default_factory=dict)
+
+
+ActionSpec = RunSpec | PythonSpec | HttpSpec | ContainerSpec

@@ -10,10 +10,21 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from tidewheel.core.assignment import ActionSpec, HttpSpec, PythonSpec, RunSpec, Text
+from tidewheel.core.assignment import ActionSpec, ContainerSpec, HttpSpec, PythonSpec, RunSpec, Text
 from tidewheel.core.switch import misnamed, switches_by_task
 from tidewheel.core.transitions import TaskPhase
-from tidewheel.core.workflow import DAY_MS, Http, Python, Run, Switch, Task, TriggerRule, WorkerAction, Workflow
+from tidewheel.core.workflow import (
+    DAY_MS,
+    Container,
+    Http,
+    Python,
+    Run,
+    Switch,
+    Task,
+    TriggerRule,
+    WorkerAction,
+    Workflow,
+)
 
 Verdict: TypeAlias = Literal["wait", "run", "skip", "upstream_failed"]
 
@@ -198,4 +209,9 @@ def _fixed(action: WorkerAction, env: dict[str, str]) -> ActionSpec:
                 json=action.json,
                 body=action.body,
                 expect=action.expect,
+            )
+        case Container():
+            return ContainerSpec(
+                **{name: getattr(action, name) for name in action.__struct_fields__},
+                env=texts,
             )

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from tidewheel.core.assignment import ActionSpec, HttpSpec, PythonSpec, RunSpec, Secret
+from tidewheel.core.assignment import ActionSpec, ContainerSpec, HttpSpec, PythonSpec, RunSpec, Secret
 from tidewheel.core.expressions import Evaluator, ExpressionError, Scope
 from tidewheel.core.mapping import instance_name
 from tidewheel.core.state import Dag, RunState
-from tidewheel.core.workflow import Http, Python, Run, Switch, Task
+from tidewheel.core.workflow import Container, Http, Python, Run, Switch, Task
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -81,6 +81,24 @@ def render_action(task: Task, env: Mapping[str, str], scope: Scope, evaluator: E
                 body=None if action.body is None else _text(action.body, scope, evaluator),
                 expect=action.expect,
             )
+        case Container():
+            return ContainerSpec(
+                image=_text(action.image, scope, evaluator),
+                command=_texts(action.command, scope, evaluator),
+                entrypoint=_texts(action.entrypoint, scope, evaluator),
+                workdir=action.workdir,
+                user=action.user,
+                volumes=_texts(action.volumes, scope, evaluator),
+                network=action.network,
+                memory=action.memory,
+                cpus=action.cpus,
+                pull=action.pull,
+                env=texts,
+            )
+
+
+def _texts(values: tuple[str, ...], scope: Scope, evaluator: Evaluator) -> tuple[str, ...]:
+    return tuple(_text(value, scope, evaluator) for value in values)
 
 
 def _text(value: str, scope: Scope, evaluator: Evaluator) -> str:

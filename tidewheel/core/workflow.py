@@ -33,6 +33,7 @@ DeadlineAction = Literal["alert", "fail"]
 NotifyEvent = Literal[
     "run_failed", "run_succeeded", "task_failed", "task_retrying", "deadline_missed", "first_success_after_failure"
 ]
+Pull = Literal["missing", "always", "never"]
 InputType = Literal["string", "integer", "number", "boolean", "date", "datetime", "array", "object"]
 
 DAY_MS = 86_400_000
@@ -127,8 +128,24 @@ class Switch(_Plain, frozen=True, tag_field="type", tag="switch"):
     branches: tuple[Branch, ...]
 
 
+class Container(_Plain, frozen=True, tag_field="type", tag="container"):
+    """A container of ``image`` on the worker's machine, run to its end by Docker or Podman."""
+
+    image: str
+    command: tuple[str, ...] = ()
+    #: Replaces the image's own; empty keeps it.
+    entrypoint: tuple[str, ...] = ()
+    workdir: str = ""
+    user: str = ""
+    volumes: tuple[str, ...] = ()
+    network: str = ""
+    memory: str = ""
+    cpus: float | None = None
+    pull: Pull = "missing"
+
+
 #: What workers run, and what the engine does by itself.
-WorkerAction = Run | Python | Http
+WorkerAction = Run | Python | Http | Container
 Action = WorkerAction | Switch
 
 

@@ -9,6 +9,7 @@ from tidewheel.core.workflow import (
     Action,
     Branch,
     Concurrency,
+    Container,
     Deadline,
     Http,
     Input,
@@ -159,7 +160,7 @@ def _retry(written: Draft, defaults: dict[str, Any]) -> Retry:
     names = {"delay": "delay_ms", "max_delay": "max_delay_ms"}
     fields = {names.get(key, key): value for key, value in merged.items()}
     # Exit codes come from commands only; a default of theirs does not keep other tasks from being retried.
-    codes = tuple(only_on.get("exit_codes", ())) if "run" in written else ()
+    codes = tuple(only_on.get("exit_codes", ())) if "run" in written or "container" in written else ()
     return Retry(**fields, only_on_exit_codes=codes)
 
 
@@ -170,6 +171,8 @@ def _action(written: Draft) -> Action:
         return Python(callable=written["python"], with_=dict(written.get("with", {})))
     if "switch" in written:
         return Switch(branches=tuple(_branch(branch) for branch in written["switch"]))
+    if "container" in written:
+        return _container(written["container"])
     http = written["http"]
     return Http(
         **{
@@ -178,3 +181,8 @@ def _action(written: Draft) -> Action:
             "expect": tuple(http.get("expect", ())),
         }
     )
+
+
+def _container(written: Draft) -> Container:
+    lists = {name: tuple(written.get(name, ())) for name in ("command", "entrypoint", "volumes")}
+    return Container(**{**written, **lists})

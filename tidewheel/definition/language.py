@@ -17,6 +17,7 @@ from tidewheel.core.workflow import (
     InputType,
     NotifyEvent,
     Overlap,
+    Pull,
     TriggerRule,
 )
 from tidewheel.definition.shapes import (
@@ -32,6 +33,7 @@ from tidewheel.definition.shapes import (
     ListOf,
     MapOf,
     Moment,
+    Number,
     Record,
     Text,
 )
@@ -42,11 +44,9 @@ _ID_MEANING: Final = "an id (a small letter, then small letters, digits and unde
 _NAME_PATTERN: Final = "[A-Za-z_][A-Za-z0-9_]*"
 _NAME_MEANING: Final = "a letter or underscore, then letters, digits and underscores"
 
-ACTIONS: Final = ("run", "python", "http", "switch")
+ACTIONS: Final = ("run", "python", "http", "container", "switch")
 #: Action keys of the language that come later.
-LATER_ACTIONS: Final = frozenset(
-    {"container", "kubernetes", "celery", "wait_for", "workflow", "trigger"},
-)
+LATER_ACTIONS: Final = frozenset({"kubernetes", "celery", "wait_for", "workflow", "trigger"})
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 _RUN_NOT_TEMPLATED: Final = (
@@ -195,6 +195,25 @@ _BRANCH = Record(
     },
     one_of=("then", "else"),
 )
+_WORDS = ListOf(_VALUE, "a list of words", required=True)
+_CONTAINER = Record(
+    "container",
+    {
+        "image": Key(_TEMPLATE, "The image; may hold ${{ }}.", required=True),
+        "command": Key(_WORDS, "The command as a list of words, each of which may hold ${{ }}; no shell reads them."),
+        "entrypoint": Key(_WORDS, "Replaces the image's entry point."),
+        "workdir": Key(_TEXT, "The directory in the container to run in."),
+        "user": Key(_TEXT, "The user, or user:group, to run as."),
+        "volumes": Key(
+            ListOf(_TEMPLATE, "a list of volumes, each source:target", required=True),
+            "Directories of the worker's machine, or named volumes: source:target, or source:target:ro.",
+        ),
+        "network": Key(_TEXT, "The network, such as none or host; without it the engine's default."),
+        "memory": Key(Text("an amount such as 512m or 2g", "[1-9][0-9]*[bkmg]?"), "Most memory it may take."),
+        "cpus": Key(Number(0.01), "Most processors it may keep busy, such as 1.5."),
+        "pull": Key(Choice(get_args(Pull)), "When the image is fetched.", default="missing"),
+    },
+)
 
 _TASK = Record(
     "a task",
@@ -218,6 +237,7 @@ _TASK = Record(
             ListOf(_BRANCH, "a list of branches", required=True),
             "The first branch whose condition is true is taken; tasks that only other branches name are skipped.",
         ),
+        "container": Key(_CONTAINER, "A container, run to its end by the worker's Docker or Podman."),
         "with": Key(
             AnythingMap("a mapping of argument names to values"), "Arguments of the Python callable; may hold ${{ }}."
         ),

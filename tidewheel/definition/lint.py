@@ -210,8 +210,10 @@ def _lint_retry(written: Draft, findings: Findings) -> None:
     if "retries" in written.node.entries and "max" in retry.node.entries:
         findings.add(retry.node.keys["max"], "conflict", "'retries' already says how often; keep one of the two")
     # "id": defaults may say it for the commands among the tasks.
-    if "only_on" in retry and "id" in written.node.entries and "run" not in written.node.entries:
-        findings.add(retry.node.keys["only_on"], "conflict", "only a 'run' task has exit codes to retry on")
+    entries = written.node.entries
+    if "only_on" in retry and "id" in entries and "run" not in entries and "container" not in entries:
+        message = "only 'run' and 'container' tasks have exit codes to retry on"
+        findings.add(retry.node.keys["only_on"], "conflict", message)
 
 
 def _lint_pool(task: Draft, defaults: Any, pools: Mapping[str, int | None], findings: Findings) -> None:

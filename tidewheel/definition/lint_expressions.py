@@ -116,6 +116,8 @@ def _task_sites(task: Draft) -> Iterator[_Site]:
     if isinstance(http := task.get("http"), Draft):
         sites += [_texts(http, key, _TASK_ROOTS, name) for key in ("url", "json", "body")]
         sites.append(_texts(http, "headers", _TASK_ROOTS, name, secrets=True))
+    if isinstance(container := task.get("container"), Draft):
+        sites += [_texts(container, key, _TASK_ROOTS, name) for key in ("image", "command", "entrypoint", "volumes")]
     for site in chain(*sites):
         yield replace(site, item=task.get("as", "item")) if "for_each" in task.node.entries else site
 

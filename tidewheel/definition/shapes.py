@@ -104,6 +104,24 @@ class Integer:
 
 
 @dataclass(frozen=True, slots=True)
+class Number:
+    """A number, whole or not."""
+
+    minimum: float
+
+    def read(self, node: Node, findings: Findings) -> float | None:
+        value = resolved(node, findings) if isinstance(node, Scalar) and node.plain else node
+        if isinstance(value, int | float) and not isinstance(value, bool) and value >= self.minimum:
+            return value
+        if value is not _BAD:
+            wrong_type(node, findings, f"a number of at least {self.minimum:g}")
+        return None
+
+    def schema(self) -> Schema:
+        return {"type": "number", "minimum": self.minimum}
+
+
+@dataclass(frozen=True, slots=True)
 class Boolean:
     """``true`` or ``false``, and none of YAML 1.1's other spellings."""
 

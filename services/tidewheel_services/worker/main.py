@@ -14,6 +14,7 @@ from tidewheel.log.interface import Log
 from tidewheel.log.opening import open_log
 from tidewheel.worker import Executor, Worker
 from tidewheel_services.config import Settings
+from tidewheel_services.worker.container import Containers
 from tidewheel_services.worker.http import Http
 from tidewheel_services.worker.runners import Runners
 from tidewheel_services.worker.secrets import LocalSecrets
@@ -52,6 +53,7 @@ def serve(
             "run": Shell(supervisor, secrets, project_dir, grace_s, environment),
             "python": runners,
             "http": Http(secrets),
+            "container": Containers(supervisor, secrets, project_dir, grace_s, environment),
         }
         runners.pool.warm_up()
         worker = Worker(log, pools, name=name, secrets=secrets, executors=executors)

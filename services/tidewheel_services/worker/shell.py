@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tidewheel.core.assignment import ActionSpec, RunSpec
@@ -75,7 +75,9 @@ class Shell:
             return Failed("setup", str(error))
         env = {**self._inherited, **own, **described(attempt.assignment, output)}
         try:
-            return self._run(attempt, (SHELL, "-c", action.command), env, output)
+            argv = (SHELL, "-c", action.command)
+            word, pump = run_command(self._supervisor, attempt, argv, env, self._project_dir, self._grace_s)
+            return ended(word, attempt, output, pump.last_line(self._secrets.masker))
         except Lost as error:
             return Failed("worker_lost", f"{error}; the command was killed with it")
         finally:
@@ -84,23 +86,35 @@ class Shell:
     def close(self) -> None:
         """Nothing of its own."""
 
-    def _run(self, attempt: Attempt, argv: tuple[str, ...], env: dict[str, str], output: Path) -> Outcome:
-        readers, writers = output_pipes()
+
+def run_command(
+    supervisor: Supervisor,
+    attempt: Attempt,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    directory: Path,
+    grace_s: float,
+    *descriptors: int,
+) -> tuple[Exited | SpawnFailed, Pump]:
+    """Run a command of the attempt's to its end; its output goes to the attempt's log. Raises ``Lost``.
+
+    It inherits ``descriptors``, whose numbers follow its arguments; they are closed here.
+    """
+    readers, writers = output_pipes()
+    try:
         try:
-            try:
-                process = self._supervisor.spawn(argv, env, self._project_dir, writers, attempt.lease.fence_at)
-            finally:
-                close_all(writers)
-            try:
-                attempt.attach(ProcessControl(process, self._grace_s))
-                pump = Pump({readers[0]: "stdout", readers[1]: "stderr"}, process)
-                word = pump.wait_exit(attempt.log)
-            finally:
-                attempt.detach()
-                process.close()
+            process = supervisor.spawn(argv, env, directory, (*writers, *descriptors), attempt.lease.fence_at)
         finally:
-            close_all(readers)
-        return ended(word, attempt, output, pump.last_line(self._secrets.masker))
+            close_all((*writers, *descriptors))
+        try:
+            attempt.attach(ProcessControl(process, grace_s))
+            pump = Pump({readers[0]: "stdout", readers[1]: "stderr"}, process)
+            return pump.wait_exit(attempt.log), pump
+        finally:
+            attempt.detach()
+            process.close()
+    finally:
+        close_all(readers)
 
 
 def ended(word: Exited | SpawnFailed, attempt: Attempt, output: Path, last_line: str) -> Outcome:
