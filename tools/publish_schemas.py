@@ -27,6 +27,7 @@ _WORDS = {
     "pool": "default",
     "run_id": "manual__2026 ü",
     "task": "load_0",
+    "waits_for": "approval",
     "worker": "worker-1.example:7",
 }
 

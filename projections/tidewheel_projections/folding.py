@@ -29,6 +29,7 @@ from tidewheel_projections.tasks import (
     Task,
     TaskAndAttemptChange,
     TaskChange,
+    deferred_attempt,
     fold_attempt,
     fold_task,
     instance_tasks,
@@ -236,12 +237,19 @@ class Folding:
 
     def _task_queued(self, event: e.TaskQueued, partition: int, shard_seq: int) -> None:
         self._task_changed(event, partition, shard_seq)
-        key = (event.dag, event.run_id)
+        self._attempt_begins(queued_attempt(event, shard_seq))
+
+    def _task_deferred(self, event: e.TaskDeferred, partition: int, shard_seq: int) -> None:
+        self._task_changed(event, partition, shard_seq)
+        self._attempt_begins(deferred_attempt(event, shard_seq))
+
+    def _attempt_begins(self, attempt: Attempt) -> None:
+        key = (attempt.dag, attempt.run_id)
         run = self.runs[key]
-        number = (event.task, event.attempt)
+        number = (attempt.task, attempt.attempt)
         known = run.attempts.get(number)
-        if known is None or shard_seq > known.shard_seq:
-            run.attempts[number] = queued_attempt(event, shard_seq)
+        if known is None or attempt.shard_seq > known.shard_seq:
+            run.attempts[number] = attempt
             run.changed_attempts.add(number)
             self.touched_runs[key] = run
 
@@ -285,6 +293,7 @@ _FOLDS: Mapping[type[e.Event], Callable[[Folding, Any, int, int], None]] = {
     ),
     e.TaskReady: Folding._task_changed,
     e.TaskExpanded: Folding._task_expanded,
+    e.TaskDeferred: Folding._task_deferred,
     e.TaskQueued: Folding._task_queued,
     e.TaskHeartbeat: Folding._attempt_changed,
     **dict.fromkeys(get_args(TaskAndAttemptChange), Folding._task_and_attempt_changed),

@@ -63,7 +63,8 @@ WHERE dag = %(dag)s::text COLLATE "C" AND run_id = %(run_id)s::text COLLATE "C"
 -- name: list_tasks
 SELECT dag, run_id, task, ordinal, nullif(instance, -1) AS instance, state, attempt, pool, pool_slots, worker, tidewheel.iso(queued_at) AS queued_at,
        tidewheel.iso(leased_at) AS leased_at, tidewheel.iso(started_at) AS started_at, tidewheel.iso(ended_at) AS ended_at,
-       tidewheel.iso(retry_at) AS retry_at, reason, shard_seq
+       tidewheel.iso(retry_at) AS retry_at, nullif(waits_for, '') AS waits_for,
+       tidewheel.iso(resume_at) AS resume_at, tidewheel.iso(timeout_at) AS timeout_at, wait, reason, shard_seq
 FROM tidewheel.tasks
 WHERE dag = %(dag)s::text COLLATE "C" AND run_id = %(run_id)s::text COLLATE "C"
   AND (%(states)s::text[] IS NULL OR state = ANY (%(states)s::text[]))
@@ -76,7 +77,8 @@ LIMIT %(limit)s::bigint
 -- name: get_task
 SELECT dag, run_id, task, ordinal, nullif(instance, -1) AS instance, state, attempt, pool, pool_slots, worker, tidewheel.iso(queued_at) AS queued_at,
        tidewheel.iso(leased_at) AS leased_at, tidewheel.iso(started_at) AS started_at, tidewheel.iso(ended_at) AS ended_at,
-       tidewheel.iso(retry_at) AS retry_at, reason, shard_seq, item, output
+       tidewheel.iso(retry_at) AS retry_at, nullif(waits_for, '') AS waits_for,
+       tidewheel.iso(resume_at) AS resume_at, tidewheel.iso(timeout_at) AS timeout_at, wait, reason, shard_seq, item, output
 FROM tidewheel.tasks
 WHERE dag = %(dag)s::text COLLATE "C" AND run_id = %(run_id)s::text COLLATE "C" AND task = %(task)s::text COLLATE "C"
 

@@ -11,7 +11,9 @@ from typing import TypeAlias
 import msgspec
 
 from tidewheel.core import events as e
+from tidewheel.core.explain import explain_wait
 from tidewheel.core.mapping import instance_name
+from tidewheel.core.waits import wait_of
 from tidewheel_projections.dags import TaskOutline
 
 WAITS_FOR_MAX_TASKS = "waits: as many tasks of the DAG are under way as its max_tasks allows"
@@ -38,6 +40,11 @@ class Task(msgspec.Struct):
     started_at: int | None = None
     ended_at: int | None = None
     retry_at: int | None = None
+    #: While it is deferred by itself: what it waits for (empty: it does not), until when at most, and the details.
+    waits_for: str = ""
+    resume_at: int | None = None
+    timeout_at: int | None = None
+    wait: str | None = None
     reason: str = ""
     output: str | None = None
     shard_seq: int = 0
@@ -80,7 +87,7 @@ TaskAndAttemptChange: TypeAlias = (
     | e.TaskUpstreamFailed
 )
 #: What changes a task's row; a heartbeat says nothing of the task.
-TaskChange: TypeAlias = e.TaskReady | e.TaskExpanded | e.TaskQueued | TaskAndAttemptChange
+TaskChange: TypeAlias = e.TaskReady | e.TaskExpanded | e.TaskDeferred | e.TaskQueued | TaskAndAttemptChange
 AttemptEvent: TypeAlias = e.TaskHeartbeat | TaskAndAttemptChange
 ATTEMPT_ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "cancelled"})
 
@@ -134,10 +141,27 @@ def queued_attempt(event: e.TaskQueued, shard_seq: int) -> Attempt:
     )
 
 
+def deferred_attempt(event: e.TaskDeferred, shard_seq: int) -> Attempt:
+    """A new attempt, which no worker runs."""
+    return Attempt(
+        dag=event.dag,
+        run_id=event.run_id,
+        task=event.task,
+        attempt=event.attempt,
+        state="deferred",
+        pool="",
+        started_at=event.at,
+        shard_seq=shard_seq,
+    )
+
+
 def fold_task(row: Task, event: TaskChange, shard_seq: int) -> None:
     """What the event says of the task."""
     row.shard_seq = shard_seq
+    row.waits_for, row.resume_at, row.timeout_at, row.wait = "", None, None, None
     match event:
+        case e.TaskDeferred():
+            _defer(row, event)
         case e.TaskQueued():
             row.state = "queued"
             row.attempt = event.attempt
@@ -190,6 +214,23 @@ def fold_task(row: Task, event: TaskChange, shard_seq: int) -> None:
             _end_unrun(row, "skipped", event)
         case e.TaskUpstreamFailed():
             _end_unrun(row, "upstream_failed", event)
+
+
+def _defer(row: Task, event: e.TaskDeferred) -> None:
+    wait = wait_of(event)
+    row.state = "deferred"
+    row.attempt = event.attempt
+    row.worker = ""
+    row.started_at = event.at
+    row.queued_at = row.leased_at = row.ended_at = row.retry_at = None
+    row.waits_for, row.resume_at, row.timeout_at, row.wait = (
+        wait.waits_for,
+        wait.resume_at,
+        wait.timeout_at,
+        wait.detail,
+    )
+    row.reason = explain_wait(wait)
+    row.output = None
 
 
 def _end_unrun(row: Task, state: str, event: e.TaskCancelled | e.TaskSkipped | e.TaskUpstreamFailed) -> None:

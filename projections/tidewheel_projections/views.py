@@ -127,6 +127,11 @@ class TaskRow(msgspec.Struct, frozen=True):
     started_at: str | None
     ended_at: str | None
     retry_at: str | None
+    #: While it is deferred by itself: what it waits for, when it goes on or gives up by itself, and the details.
+    waits_for: str | None
+    resume_at: str | None
+    timeout_at: str | None
+    wait: Any
     reason: str
     shard_seq: int
 

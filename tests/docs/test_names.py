@@ -98,6 +98,7 @@ def test_every_key_and_word_of_workflow_files_is_explained() -> None:
     elsewhere = {
         "docs/schedules.md": keys(WORKFLOW.keys["schedule"].shape),
         "docs/containers.md": keys(tasks.item.keys["container"].shape),
+        "docs/waits.md": keys(tasks.item.keys["wait_for"].shape),
         "docs/notifications.md": telling - {"notify"},
     }
     assert not missing("docs/workflow.md", known - set().union(*elsewhere.values()))

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from tidewheel.core import events as e
-from tidewheel.core.workflow import Concurrency, Run, Schedule, Task, TriggerRule, Workflow
+from tidewheel.core.workflow import Concurrency, Run, Schedule, Task, TimeWait, TriggerRule, WaitFor, Workflow
 from tidewheel.log.interface import EVENTS, POOL_EVENTS
 from tidewheel.runtime.checker import Checker, Report
 from tidewheel.runtime.witness.rules import Ends, holds, may_hold
@@ -215,6 +215,52 @@ def test_every_prefix_of_a_good_journal_between_decisions_is_good() -> None:
         assert found(checked(STORY[:length])) == [], STORY[length - 1]
 
 
+#: w waits for ten minutes, v for as long as it may, u for each of two items.
+HOLD = Workflow(
+    id="d",
+    tasks=(
+        Task(id="w", action=WaitFor(what=TimeWait(after_ms=10 * MINUTE))),
+        Task(
+            id="v",
+            action=WaitFor(what=TimeWait(at="2027-01-01"), timeout_ms=MINUTE, on_timeout="skip"),
+            trigger_rule="all_done",
+        ),
+        Task(id="u", action=WaitFor(what=TimeWait(after_ms=MINUTE)), for_each=[1, 2], needs=("w",)),
+    ),
+)
+
+
+def deferred(name: str, attempt: int = 1, **more: Any) -> e.TaskDeferred:
+    return of_task(e.TaskDeferred, name, attempt, **{"waits_for": "time", **more})
+
+
+def came(name: str, at: int, **more: Any) -> e.TaskSucceeded:
+    return of_task(e.TaskSucceeded, name, **{"at": at, "worker": "", "started_at": NOW, "ended_at": at, **more})
+
+
+WAITS: list[e.Event] = [
+    deployed(HOLD),
+    created(),
+    of_run(e.RunStarted),
+    deferred("w", resume_at=NOW + 10 * MINUTE),
+    deferred("v", resume_at=NOW + 90 * MINUTE, timeout_at=NOW + MINUTE),
+    of_task(e.TaskSkipped, "v", at=NOW + MINUTE, reason="it waited for too long"),
+    came("w", NOW + 10 * MINUTE),
+    of_task(e.TaskExpanded, "u", 0, items=2, first=0, values="[1,2]"),
+    deferred("u[0]", resume_at=NOW + MINUTE),
+    deferred("u[1]", resume_at=NOW + MINUTE),
+    came("u[1]", NOW + MINUTE),
+    came("u[0]", NOW + MINUTE),
+    came("u", NOW + MINUTE, attempt=0),
+    of_run(e.RunSucceeded),
+]
+
+
+def test_waits_are_good() -> None:
+    for length in (1, 5, 6, 10, 11, len(WAITS)):
+        assert found(checked(WAITS[:length])) == [], WAITS[length - 1]
+
+
 def test_a_cancelled_run_is_good() -> None:
     events = [
         *START,
@@ -366,6 +412,35 @@ MUTATIONS = [
         put(11, of_task(e.TaskCancelled, "b", 0, reason="x")), 11, 9, "that nobody cancelled", id="9-cancelled-unasked"
     ),
 ]
+
+
+WAIT_MUTATIONS = [
+    pytest.param(swap(3, attempt=2), 3, 1, "attempt 2 follows attempt 0", id="1-attempt-jumps"),
+    pytest.param(
+        put(4, deferred("w", 2, resume_at=NOW + 10 * MINUTE)),
+        4,
+        1,
+        "begins while attempt 1 is deferred",
+        id="1-deferred-twice",
+    ),
+    pytest.param(swap(3, resume_at=NOW), 3, 3, f"not {NOW + 10 * MINUTE}", id="3-other-time"),
+    pytest.param(swap(6, at=NOW + 9 * MINUTE), 6, 3, "before the time it waits for", id="3-too-early"),
+    pytest.param(swap(6, worker="w1"), 6, 9, "names worker 'w1'", id="9-a-worker"),
+    pytest.param(swap(6, attempt=2), 6, 1, "attempt 1 is the current one", id="1-other-attempt"),
+    pytest.param(swap(5, at=NOW + MINUTE - 1), 5, 3, "before the end of its time", id="3-gives-up-early"),
+    pytest.param(swap(5, reason=""), 5, 9, "gives no reason", id="9-no-reason"),
+    pytest.param(put(6, came("v", NOW + 90 * MINUTE)), 6, 2, "the attempt is skipped", id="2-after-its-end"),
+    pytest.param(drop(8), 8, 3, "instance 0 is next", id="3-instance-out-of-order"),
+]
+
+
+@pytest.mark.parametrize(("change", "offset", "invariant", "words"), WAIT_MUTATIONS)
+def test_a_broken_wait_is_found(change: Change, offset: int, invariant: int, words: str) -> None:
+    events = WAITS.copy()
+    change(events)
+    at, number, message = found(checked(events))[0]
+    assert (at, number) == (offset, invariant), message
+    assert words in message
 
 
 @pytest.mark.parametrize(("change", "offset", "invariant", "words"), MUTATIONS)

@@ -68,3 +68,12 @@ def test_instances_that_wait_for_their_turn_are_one_line() -> None:
         "2 instances of load wait for one of the 8 before them to end (max_parallel)",
         "join waits for load (deferred)",
     ]
+
+
+def test_a_wait_says_what_for(capsys: pytest.CaptureFixture[str]) -> None:
+    api: Any = Definitions([{"id": "settle"}])
+    wait = task("settle", 0, "deferred", waits_for="time") | {"reason": f"waits until {AT}", "ended_at": None}
+    attempt = {"task": "settle", "attempt": 1, "state": "deferred", "pool": "", "queued_at": None}
+    draw(RUN, [wait], [attempt | {"started_at": AT, "ended_at": None}])
+    assert "░" in capsys.readouterr().out
+    assert explain_waiting(api, RUN, [wait]) == [f"settle waits until {AT}"]

@@ -19,7 +19,7 @@ word in its source (``places``); ``nodes`` and ``needs`` make of it the nodes th
 from tidewheel.authoring.dags import Dag, dag
 from tidewheel.authoring.expression import Expression, cel, env, inputs, item, run, secrets
 from tidewheel.authoring.functions import TaskFunction, task
-from tidewheel.authoring.tasks import Task, container, http, shell, switch
+from tidewheel.authoring.tasks import Task, container, http, shell, switch, wait_for
 
 __all__ = [
     "Dag",
@@ -38,4 +38,5 @@ __all__ = [
     "shell",
     "switch",
     "task",
+    "wait_for",
 ]

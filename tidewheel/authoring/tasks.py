@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, Unpack
 
 from tidewheel.authoring.expression import Expression
-from tidewheel.authoring.keys import ContainerOptions, Method, StepKeys, TaskKeys
+from tidewheel.authoring.keys import ContainerOptions, Duration, Method, StepKeys, TaskKeys
 from tidewheel.authoring.nodes import Given, Keys, given
 from tidewheel.authoring.places import Place, here
+from tidewheel.core.workflow import OnTimeout
 
 if TYPE_CHECKING:
     from tidewheel.authoring.dags import Dag
@@ -136,6 +138,22 @@ def container(
     spec = {"image": Given(image, place, 1)} | given({"command": list(command) or None, **(options or {})}, place)
     positional: Keys = {"id": Given(name, place, 0), "container": spec}
     return Task(open_dag(f"container({name!r}, …)"), name, {**positional, **given(keys, place)}, place)
+
+
+def wait_for(
+    name: str,
+    /,
+    *,
+    time: str | date | timedelta | Expression | None = None,
+    timeout: Duration | None = None,
+    on_timeout: OnTimeout | None = None,
+    **keys: Unpack[StepKeys],
+) -> Task:
+    """A task that waits for one thing, without a worker: ``time``, a duration since it became ready or an instant."""
+    place = here()
+    condition = given({"time": time, "timeout": timeout, "on_timeout": on_timeout}, place)
+    positional: Keys = {"id": Given(name, place, 0), "wait_for": condition}
+    return Task(open_dag(f"wait_for({name!r}, …)"), name, {**positional, **given(keys, place)}, place)
 
 
 def enter(dag: Dag) -> None:

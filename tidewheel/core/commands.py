@@ -156,6 +156,9 @@ FailureKind = Literal[
     "expression",  # an expression of the definition failed to evaluate
     "instances",  # instances of a mapped task failed
     "queue_timeout",  # longer ready than the task's queue_timeout, and not leased
+    "wait_timeout",  # what the task waited for did not come in time
+    "wait_failed",  # and can not come any more
+    "rejected",  # a person was asked, and said no
     "unplaceable",  # no worker of the pool could ever take it
     "lease_expired",  # the worker fell silent
     "worker_lost",  # the worker gave the attempt up (shutdown, self-fencing, its runner crashed)
@@ -261,6 +264,10 @@ class RetryTask(Command, frozen=True, kw_only=True):
     task: str
 
 
+class ResumeTask(AttemptCommand, frozen=True, kw_only=True):
+    """The instant that a deferred attempt waits for has come, or the end of its time."""
+
+
 class BeginInstances(Command, frozen=True, kw_only=True):
     """More instances of a mapped task may begin: a large fan-out is begun in steps, so that nobody waits for it."""
 
@@ -301,9 +308,20 @@ DagCommand = (
     | ExpireLease
     | RetryTask
     | ExpireQueued
+    | ResumeTask
     | BeginInstances
 )
 PoolCommand = (
     ConfigurePool | JoinPool | RenewWorker | LeavePool | EnqueueTask | ReleaseSlot | ExpireWorker | AllocateSlots
 )
-TIMERS = (FireSchedule, FireDeadline, ExpireLease, RetryTask, ExpireQueued, BeginInstances, ExpireWorker, AllocateSlots)
+TIMERS = (
+    FireSchedule,
+    FireDeadline,
+    ExpireLease,
+    RetryTask,
+    ExpireQueued,
+    ResumeTask,
+    BeginInstances,
+    ExpireWorker,
+    AllocateSlots,
+)

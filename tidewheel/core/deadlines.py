@@ -16,9 +16,17 @@ from tidewheel.core.attempt import attempt_fields
 from tidewheel.core.calendar import fires_at, next_slot
 from tidewheel.core.overdue import next_deadline
 from tidewheel.core.state import Aggregate, Dag, Pool, RunState
+from tidewheel.core.waits import wait_of
 
 Timer: TypeAlias = (
-    c.FireSchedule | c.FireDeadline | c.ExpireLease | c.ExpireQueued | c.RetryTask | c.BeginInstances | c.ExpireWorker
+    c.FireSchedule
+    | c.FireDeadline
+    | c.ExpireLease
+    | c.ExpireQueued
+    | c.RetryTask
+    | c.ResumeTask
+    | c.BeginInstances
+    | c.ExpireWorker
 )
 
 #: After any of these the next slot may fire at another time, or may fire at all.
@@ -58,6 +66,9 @@ def due_at(state: Aggregate, timer: Timer, backlog_runs: int) -> int | None:
             return _queue_deadline(state, run, timer.task) if timer.attempt == attempt else None
         case c.RetryTask():
             return task.retry_at if task.phase == "retrying" else None
+        case c.ResumeTask():
+            wait = task.waiting(timer.attempt)
+            return None if wait is None else wait.wakes_at
         case c.BeginInstances():
             return task.started_at if _may_begin(state, run, timer.task) else None
 
@@ -103,6 +114,9 @@ def armed_by(event: e.Event, state: Aggregate, backlog_runs: int) -> tuple[int, 
             return None if deadline is None else (deadline, c.ExpireQueued(**attempt_fields(event)))
         case e.TaskFailed() | e.LeaseExpired() if event.retry_at is not None:
             return (event.retry_at, c.RetryTask(dag=event.dag, run_id=event.run_id, task=event.task))
+        case e.TaskDeferred():
+            wakes_at = wait_of(event).wakes_at
+            return None if wakes_at is None else (wakes_at, c.ResumeTask(**attempt_fields(event)))
         case e.TaskExpanded():
             return (event.at, c.BeginInstances(dag=event.dag, run_id=event.run_id, task=event.task))
         case e.WorkerJoined():
@@ -154,5 +168,9 @@ def timers_of(state: Aggregate, backlog_runs: int) -> Iterator[tuple[int, Timer]
                 )
             elif task.phase == "retrying" and task.retry_at is not None:
                 yield (task.retry_at, c.RetryTask(dag=state.dag, run_id=run.run_id, task=name))
+            elif task.wait is not None:
+                if task.wait.wakes_at is not None:
+                    resume = c.ResumeTask(dag=state.dag, run_id=run.run_id, task=name, attempt=task.attempt)
+                    yield (task.wait.wakes_at, resume)
             elif task.started_at is not None and _may_begin(state, run, name):
                 yield (task.started_at, c.BeginInstances(dag=state.dag, run_id=run.run_id, task=name))

@@ -9,6 +9,8 @@ shipped event's meaning never changes.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from tidewheel.core.commands import FailureKind, RunKind
@@ -168,6 +170,23 @@ class TaskExpanded(TaskEvent, frozen=True, kw_only=True):
     items: int
     first: int
     values: str
+
+
+#: What a task that is deferred by itself waits for.
+WaitsFor = Literal["time", "kafka", "http", "run", "approval", "workflow"]
+
+
+class TaskDeferred(TaskEvent, frozen=True, kw_only=True):
+    """Attempt ``attempt`` began, and waits without a worker and without slots.
+
+    ``detail`` is JSON: what it waits for, with expressions evaluated. It goes on at ``resume_at``, and gives up at
+    ``timeout_at``; None: not by itself.
+    """
+
+    waits_for: WaitsFor
+    resume_at: int | None = None
+    timeout_at: int | None = None
+    detail: str = "{}"
 
 
 class TaskQueued(TaskEvent, frozen=True, kw_only=True):
@@ -387,6 +406,7 @@ AnyDagEvent = (
     | RunCancelled
     | TaskReady
     | TaskExpanded
+    | TaskDeferred
     | TaskQueued
     | TaskLeased
     | TaskStarted

@@ -19,9 +19,10 @@ from tidewheel.core.workflow import (
     Http,
     Python,
     Run,
-    Switch,
     Task,
+    TimeWait,
     TriggerRule,
+    WaitFor,
     WorkerAction,
     Workflow,
 )
@@ -153,7 +154,7 @@ def define(version: str, source: str) -> Definition:
         fixed_actions={
             task.id: encode_action(_fixed(task.action, {**workflow.env, **task.env}))
             for task in workflow.tasks
-            if not isinstance(task.action, Switch)
+            if isinstance(task.action, WorkerAction)
             and b"${{" not in msgspec.json.encode((task.action, workflow.env, task.env))
         },
         switches=switches_by_task(workflow),
@@ -176,6 +177,8 @@ def unrunnable(definition: Definition) -> str:
             return f"task '{task.id}' names a task twice in its needs"
         if mistake := misnamed(definition.tasks, task):
             return mistake
+        if isinstance(task.action, WaitFor) and not _has_end(task.action):
+            return f"task '{task.id}' waits for a time, and says none, or two"
     if len(definition.tasks) < len(definition.workflow.tasks):
         return "two tasks have one id"
     missing = {task.id: len(task.needs) for task in definition.workflow.tasks}
@@ -187,6 +190,10 @@ def unrunnable(definition: Definition) -> str:
                 free.append(child)
     circle = sorted(name for name, needs in missing.items() if needs)
     return f"these tasks wait for each other: {', '.join(circle[:5])}" if circle else ""
+
+
+def _has_end(wait: WaitFor) -> bool:
+    return not isinstance(wait.what, TimeWait) or (wait.what.after_ms is None) != (wait.what.at is None)
 
 
 def encode_action(spec: ActionSpec) -> str:

@@ -11,7 +11,9 @@ from tidewheel.core.workflow import Retry, Task
 #: Failures that are nobody's code's fault: they count toward ``infra_retries``.
 INFRASTRUCTURE: frozenset[FailureKind] = frozenset({"lease_expired", "worker_lost"})
 #: Failures that another try can not change.
-HOPELESS: frozenset[FailureKind] = frozenset({"expression", "instances", "queue_timeout", "unplaceable"})
+HOPELESS: frozenset[FailureKind] = frozenset(
+    {"expression", "instances", "queue_timeout", "wait_timeout", "wait_failed", "rejected", "unplaceable"}
+)
 
 _JITTER = 0.25
 

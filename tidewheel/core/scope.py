@@ -12,7 +12,7 @@ from tidewheel.core.assignment import ActionSpec, ContainerSpec, HttpSpec, Pytho
 from tidewheel.core.expressions import Evaluator, ExpressionError, Scope
 from tidewheel.core.mapping import instance_name
 from tidewheel.core.state import Dag, RunState
-from tidewheel.core.workflow import Container, Http, Python, Run, Switch, Task
+from tidewheel.core.workflow import Container, Http, Python, Run, Task, WorkerAction
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -66,7 +66,7 @@ def render_action(task: Task, env: Mapping[str, str], scope: Scope, evaluator: E
     """The task's action with every expression evaluated but secrets. Raises ``ExpressionError``."""
     texts = {name: evaluator.render_text(value, scope) for name, value in {**env, **task.env}.items()}
     action = task.action
-    assert not isinstance(action, Switch), f"no worker runs {task.id}"
+    assert isinstance(action, WorkerAction), f"no worker runs {task.id}"
     match action:
         case Run():
             return RunSpec(command=action.command, env=texts)

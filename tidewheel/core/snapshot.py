@@ -28,6 +28,7 @@ from tidewheel.core.state import (
     Waiting,
 )
 from tidewheel.core.transitions import ACTIVE
+from tidewheel.core.waits import Wait
 
 
 class _StoredDag(msgspec.Struct, frozen=True):
@@ -60,7 +61,7 @@ class _StoredPool(msgspec.Struct, frozen=True):
 def _shape() -> str:
     parts = [
         f"{struct.__name__}({', '.join(f'{name}: {kind}' for name, kind in struct.__annotations__.items())})"
-        for struct in (_StoredDag, _StoredPool, RunState, TaskState, PoolWorker, Waiting, SlotLease, Tally, Fan)
+        for struct in (_StoredDag, _StoredPool, RunState, TaskState, PoolWorker, Waiting, SlotLease, Tally, Fan, Wait)
     ]
     return hashlib.blake2b("; ".join(parts).encode(), digest_size=8).hexdigest()
 

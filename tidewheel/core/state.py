@@ -21,6 +21,7 @@ from tidewheel.core.graph import Definition, Tally
 from tidewheel.core.mapping import Fan
 from tidewheel.core.ordered import Ordered
 from tidewheel.core.transitions import LIVE, RunPhase, TaskPhase
+from tidewheel.core.waits import Wait
 
 #: How many finished run ids a DAG remembers, oldest dropped first, so that a repeated request finds its run.
 #: Scheduled runs need no memory: the cursor has passed their slot.
@@ -51,6 +52,8 @@ class TaskState(msgspec.Struct, frozen=True):
     item: str | None = None
     #: Of a mapped task that is deferred or has ended: its instances.
     fan: Fan | None = None
+    #: Of an attempt that is deferred: what it waits for.
+    wait: Wait | None = None
     cancel_requested: bool = False
     #: Place among the DAG's tasks that wait for ``max_tasks``; None: not waiting there.
     ready_order: int | None = None
@@ -65,6 +68,10 @@ class TaskState(msgspec.Struct, frozen=True):
     def live(self) -> bool:
         """Whether the current attempt holds a lease."""
         return self.phase in LIVE
+
+    def waiting(self, attempt: int) -> Wait | None:
+        """What this attempt waits for; None if it is over, or never was deferred."""
+        return self.wait if self.phase == "deferred" and self.attempt == attempt else None
 
 
 class RunState(msgspec.Struct, frozen=True):

@@ -44,9 +44,12 @@ ACTIVE: frozenset[TaskPhase] = frozenset({"queued", "leased", "running"})
 TASK: Mapping[tuple[TaskPhase, type[e.Event]], TaskPhase] = {
     ("scheduled", e.TaskReady): "scheduled",
     ("scheduled", e.TaskExpanded): "deferred",
+    ("scheduled", e.TaskDeferred): "deferred",
+    ("retrying", e.TaskDeferred): "deferred",
     ("deferred", e.TaskExpanded): "deferred",
     ("deferred", e.TaskSucceeded): "success",
     ("deferred", e.TaskFailed): "failed",
+    ("deferred", e.TaskSkipped): "skipped",
     ("deferred", e.TaskCancelled): "cancelled",
     ("scheduled", e.TaskQueued): "queued",
     ("scheduled", e.TaskSucceeded): "success",

@@ -34,6 +34,7 @@ NotifyEvent = Literal[
     "run_failed", "run_succeeded", "task_failed", "task_retrying", "deadline_missed", "first_success_after_failure"
 ]
 Pull = Literal["missing", "always", "never"]
+OnTimeout = Literal["fail", "skip"]
 InputType = Literal["string", "integer", "number", "boolean", "date", "datetime", "array", "object"]
 
 DAY_MS = 86_400_000
@@ -144,9 +145,26 @@ class Container(_Plain, frozen=True, tag_field="type", tag="container"):
     pull: Pull = "missing"
 
 
+class TimeWait(_Plain, frozen=True, tag_field="type", tag="time"):
+    """Until an instant; exactly one is set: ``after_ms`` since the task became ready, or ``at``, an RFC 3339 text, a
+    date (its midnight in the schedule's zone) or an expression that gives one."""
+
+    after_ms: int | None = None
+    at: str | None = None
+
+
+class WaitFor(_Plain, frozen=True, tag_field="type", tag="wait_for"):
+    """The task is deferred until something comes; no worker runs it."""
+
+    what: TimeWait
+    #: Since the task became ready; None: for ever.
+    timeout_ms: int | None = None
+    on_timeout: OnTimeout = "fail"
+
+
 #: What workers run, and what the engine does by itself.
 WorkerAction = Run | Python | Http | Container
-Action = WorkerAction | Switch
+Action = WorkerAction | Switch | WaitFor
 
 
 class Task(_Plain, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import tzinfo
 from typing import Any
 
 from tidewheel.core.inputs import typed
@@ -26,15 +27,17 @@ from tidewheel.core.zones import zone_of
 from tidewheel.definition.scalars import moment_ms
 from tidewheel.definition.shapes import Draft
 from tidewheel.definition.templates import has_expression, whole_expression
+from tidewheel.definition.waits import assemble_wait
 
 
 def assemble(draft: Draft) -> Workflow:
     """The workflow that the file describes. The draft has passed ``lint``."""
     defaults = draft.get("defaults", {})
     optional: dict[str, Any] = {name: draft[name] for name in ("description", "owner", "priority") if name in draft}
+    zone = _zone(draft.get("schedule"))
     return Workflow(
         id=draft["id"],
-        tasks=tuple(_task(task, defaults) for task in draft["tasks"]),
+        tasks=tuple(_task(task, defaults, zone) for task in draft["tasks"]),
         tags=tuple(draft.get("tags", ())),
         schedule=_schedule(draft["schedule"]) if "schedule" in draft else None,
         inputs={name: _input(declared) for name, declared in draft.get("inputs", {}).items()},
@@ -53,6 +56,11 @@ def condition_source(written: str) -> str:
     """The CEL of an ``if``: one whole ``${{ }}``, or a bare expression."""
     whole = whole_expression(written) if has_expression(written) else None
     return whole.source if whole is not None else written.strip()
+
+
+def _zone(schedule: Any) -> tzinfo:
+    """The zone of the schedule, whose clock counts for what else the workflow says of times."""
+    return zone_of(schedule.get("timezone", "UTC") if isinstance(schedule, Draft) else "UTC")
 
 
 def _schedule(written: Any) -> Schedule:
@@ -122,32 +130,36 @@ def _branch(written: Draft) -> Branch:
     return Branch(if_=condition_source(written["if"]), then=tuple(written["then"]))
 
 
-def _task(written: Draft, defaults: dict[str, Any]) -> Task:
-    if "switch" in written:
-        defaults = {}  # they are for what workers run
-    fields: dict[str, Any] = {}
+def _task(written: Draft, defaults: dict[str, Any], zone: tzinfo) -> Task:
+    for_workers = "wait_for" not in written and "switch" not in written
     mapping = {
         name: written[name] for name in ("for_each", "max_parallel", "max_items", "fail_fast") if name in written
     }
     if "as" in written:
         mapping["as_"] = written["as"]
-    for name in ("infra_retries", "pool", "pool_slots", "trigger_rule", "description"):
+    return Task(
+        id=written["id"],
+        action=_action(written, zone),
+        needs=tuple(written.get("needs", ())),
+        if_=condition_source(written["if"]) if "if" in written else None,
+        env=dict(written.get("env", {})),
+        **{name: written[name] for name in ("description", "trigger_rule") if name in written},
+        **mapping,
+        **(_of_workers(written, defaults) if for_workers else {}),
+    )
+
+
+def _of_workers(written: Draft, defaults: dict[str, Any]) -> dict[str, Any]:
+    """What only a task that a worker runs has."""
+    fields: dict[str, Any] = {"retry": _retry(written, defaults)}
+    for name in ("infra_retries", "pool", "pool_slots"):
         for source in (written, defaults):
             if name in source:
                 fields[name] = source[name]
                 break
     for name in ("timeout", "total_timeout", "queue_timeout", "heartbeat_timeout"):
         fields[f"{name}_ms"] = written.get(name, defaults.get(name))
-    return Task(
-        id=written["id"],
-        action=_action(written),
-        needs=tuple(written.get("needs", ())),
-        if_=condition_source(written["if"]) if "if" in written else None,
-        env=dict(written.get("env", {})),
-        retry=_retry(written, defaults),
-        **mapping,
-        **fields,
-    )
+    return fields
 
 
 def _retry(written: Draft, defaults: dict[str, Any]) -> Retry:
@@ -164,7 +176,7 @@ def _retry(written: Draft, defaults: dict[str, Any]) -> Retry:
     return Retry(**fields, only_on_exit_codes=codes)
 
 
-def _action(written: Draft) -> Action:
+def _action(written: Draft, zone: tzinfo) -> Action:
     if "run" in written:
         return Run(command=written["run"])
     if "python" in written:
@@ -173,6 +185,8 @@ def _action(written: Draft) -> Action:
         return Switch(branches=tuple(_branch(branch) for branch in written["switch"]))
     if "container" in written:
         return _container(written["container"])
+    if "wait_for" in written:
+        return assemble_wait(written["wait_for"], zone)
     http = written["http"]
     return Http(
         **{

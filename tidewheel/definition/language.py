@@ -37,6 +37,7 @@ from tidewheel.definition.shapes import (
     Record,
     Text,
 )
+from tidewheel.definition.waits import WAIT_FOR
 
 ID_LENGTH_MAX: Final = 200
 ID_PATTERN: Final = "[a-z][a-z0-9_]*"
@@ -44,9 +45,9 @@ _ID_MEANING: Final = "an id (a small letter, then small letters, digits and unde
 _NAME_PATTERN: Final = "[A-Za-z_][A-Za-z0-9_]*"
 _NAME_MEANING: Final = "a letter or underscore, then letters, digits and underscores"
 
-ACTIONS: Final = ("run", "python", "http", "container", "switch")
+ACTIONS: Final = ("run", "python", "http", "container", "switch", "wait_for")
 #: Action keys of the language that come later.
-LATER_ACTIONS: Final = frozenset({"kubernetes", "celery", "wait_for", "workflow", "trigger"})
+LATER_ACTIONS: Final = frozenset({"kubernetes", "celery", "workflow", "trigger"})
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 _RUN_NOT_TEMPLATED: Final = (
@@ -238,6 +239,7 @@ _TASK = Record(
             "The first branch whose condition is true is taken; tasks that only other branches name are skipped.",
         ),
         "container": Key(_CONTAINER, "A container, run to its end by the worker's Docker or Podman."),
+        "wait_for": Key(WAIT_FOR, "What the task waits for, without a worker and without slots."),
         "with": Key(
             AnythingMap("a mapping of argument names to values"), "Arguments of the Python callable; may hold ${{ }}."
         ),

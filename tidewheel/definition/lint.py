@@ -27,6 +27,7 @@ from tidewheel.definition.references import ROOTS
 from tidewheel.definition.scalars import moment_ms
 from tidewheel.definition.shapes import Draft
 from tidewheel.definition.templates import has_expression
+from tidewheel.definition.waits import lint_wait
 
 _MODULE_AND_NAME: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 #: A function that an embedded worker registered.
@@ -44,7 +45,7 @@ def lint(draft: Draft, findings: Findings, pools: Mapping[str, int | None] | Non
         _lint_action(task, findings)
         _lint_mapping(task, findings)
         _lint_retry(task, findings)
-        if pools is not None and "switch" not in task.node.entries:
+        if pools is not None and not {"switch", "wait_for"} & set(task.node.entries):
             _lint_pool(task, defaults, pools, findings)
     lint_deadlines(draft, findings)
     graph = lint_graph(tasks_of(draft), findings)
@@ -153,6 +154,8 @@ def _lint_action(task: Draft, findings: Findings) -> None:
         _lint_callable(task["python"], entries["python"], findings)
     if isinstance(http := task.get("http"), Draft):
         _lint_http(http, findings)
+    if "wait_for" in entries:
+        lint_wait(task, findings)
 
 
 def _lint_mapping(task: Draft, findings: Findings) -> None:

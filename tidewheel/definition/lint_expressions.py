@@ -118,6 +118,7 @@ def _task_sites(task: Draft) -> Iterator[_Site]:
         sites.append(_texts(http, "headers", _TASK_ROOTS, name, secrets=True))
     if isinstance(container := task.get("container"), Draft):
         sites += [_texts(container, key, _TASK_ROOTS, name) for key in ("image", "command", "entrypoint", "volumes")]
+    sites.append(_texts(task, "wait_for", _TASK_ROOTS, name))
     for site in chain(*sites):
         yield replace(site, item=task.get("as", "item")) if "for_each" in task.node.entries else site
 

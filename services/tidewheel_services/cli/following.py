@@ -17,7 +17,19 @@ from tidewheel_services.cli.runs import Dag, Run
 
 _TASK_ENDED = ("success", "failed", "skipped", "upstream_failed", "cancelled")
 _LOOK_S = 0.5
-_SHOWN = ("reason", "message", "worker", "kind", "exit_code", "retry_at", "pool", "version")
+_SHOWN = (
+    "reason",
+    "message",
+    "worker",
+    "kind",
+    "exit_code",
+    "retry_at",
+    "waits_for",
+    "resume_at",
+    "timeout_at",
+    "pool",
+    "version",
+)
 
 
 def logs(

@@ -94,7 +94,8 @@ def _spans(attempt: Mapping[str, Any], now: float) -> list[Span]:
     if queued is not None:
         spans.append(Span(queued, started or ended or now, "bright_black", waiting=True))
     if started is not None:
-        spans.append(Span(started, ended or now, style, waiting=False))
+        deferred = not attempt["pool"]  # it waited, and no worker ran it
+        spans.append(Span(started, ended or now, style, waiting=deferred))
     return spans
 
 

@@ -58,6 +58,8 @@ def _waiting_tasks(client: Client, run: Mapping[str, Any], tasks: list[Mapping[s
             if pool not in pools:
                 pools[pool] = _pool(client, pool)
             yield f"{name} waits in {pools[pool]}"
+        elif task["state"] == "deferred" and task.get("waits_for"):
+            yield f"{name} {task['reason']}"
         elif task["state"] == "retrying":
             yield f"{name} is tried again at {task['retry_at']}: {task['reason']}"
 

@@ -38,6 +38,7 @@ from tidewheel.core.decide.task import (
     decide_report_success,
     decide_retry_task,
 )
+from tidewheel.core.decide.wait import decide_resume_task
 from tidewheel.core.rules import Rules
 from tidewheel.core.state import Aggregate
 
@@ -64,6 +65,7 @@ DECISIONS: Mapping[type[c.Command], Callable[[Any, Any], None]] = {
     c.ExpireLease: decide_expire_lease,
     c.RetryTask: decide_retry_task,
     c.ExpireQueued: decide_expire_queued,
+    c.ResumeTask: decide_resume_task,
     c.BeginInstances: decide_begin_instances,
     c.ConfigurePool: decide_configure_pool,
     c.JoinPool: decide_join_pool,

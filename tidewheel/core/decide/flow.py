@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from operator import attrgetter
 
 from tidewheel.core import events as e
+from tidewheel.core.decide.begin import begin_task
 from tidewheel.core.decide.decision import Decision, last_attempt
 from tidewheel.core.decide.mapping import end_of_instances, expand
-from tidewheel.core.decide.queue import queue_task
 from tidewheel.core.decide.switch import decide_switch, left_out
 from tidewheel.core.expressions import ExpressionError
 from tidewheel.core.graph import judge
@@ -96,7 +96,7 @@ def _decide_readiness(d: Decision[Dag], run: RunState, task: Task) -> bool:
     if end is None and task.for_each is not None:
         return expand(d, run.run_id, task.id)
     if end is None:
-        queue_task(d, run.run_id, task.id)
+        begin_task(d, run.run_id, task.id)
         return False
     d.record(end)
     return True

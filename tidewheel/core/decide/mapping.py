@@ -13,9 +13,9 @@ import msgspec
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
+from tidewheel.core.decide.begin import begin_task
 from tidewheel.core.decide.cancel import cancel_instances, end_cancelled
 from tidewheel.core.decide.decision import Decision, last_attempt
-from tidewheel.core.decide.queue import queue_task
 from tidewheel.core.expressions import ExpressionError
 from tidewheel.core.mapping import instance_name, written_task
 from tidewheel.core.rules import ITEM_BYTES_MAX, ITEMS_BYTES_MAX
@@ -52,14 +52,14 @@ def expand(d: Decision[Dag], run_id: str, name: str) -> bool:
 
 
 def begin_instances(d: Decision[Dag], run_id: str, name: str, limit: int = STEP) -> None:
-    """Queue the next instances, as many as may run beside each other and at most ``limit``."""
+    """Begin the next instances, as many as may run beside each other and at most ``limit``."""
     run = d.state.runs[run_id]
     fan = run.task(name).fan
     if fan is None or run.cancel_requested:
         return
     room = fan.room(d.state.definitions[run.version].tasks[name].max_parallel)
     for index in range(fan.begun, fan.begun + min(limit, room)):
-        queue_task(d, run_id, instance_name(name, index))
+        begin_task(d, run_id, instance_name(name, index))
 
 
 def decide_begin_instances(d: Decision[Dag], command: c.BeginInstances) -> None:

@@ -8,9 +8,10 @@ import msgspec
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.attempt import attempt_fields
+from tidewheel.core.decide.begin import begin_task
 from tidewheel.core.decide.decision import Decision
 from tidewheel.core.decide.flow import advance
-from tidewheel.core.decide.queue import queue_held, queue_task, release
+from tidewheel.core.decide.queue import queue_held, release
 from tidewheel.core.mail import LeaseRenewed, StopAttempt
 from tidewheel.core.retry import retry_at
 from tidewheel.core.rules import OUTPUT_BYTES_MAX
@@ -304,4 +305,4 @@ def decide_retry_task(d: Decision[Dag], command: c.RetryTask) -> None:
         return
     state = run.task(command.task)
     if state.phase == "retrying" and state.retry_at is not None and state.retry_at <= d.now:
-        queue_task(d, run.run_id, command.task)
+        begin_task(d, run.run_id, command.task)

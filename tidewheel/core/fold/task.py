@@ -10,6 +10,7 @@ from tidewheel.core import events as e
 from tidewheel.core.mapping import Fan, instance_name, written_task
 from tidewheel.core.state import Dag, ReadyPlace, RunState, TaskState
 from tidewheel.core.transitions import ACTIVE, TASK_ENDED, next_task_phase
+from tidewheel.core.waits import wait_of
 
 
 def ready_place(run: RunState, task: str, order: int) -> ReadyPlace:
@@ -42,6 +43,26 @@ def fold_task_expanded(state: Dag, event: e.TaskExpanded) -> Dag:
     grown = replace(run, tasks=tasks, open_tasks=run.open_tasks + len(items))
     deferred = replace(task, phase=next_task_phase(task.phase, event), fan=fan, started_at=task.started_at or event.at)
     return _with_task(state, grown, event, task, deferred)
+
+
+def fold_task_deferred(state: Dag, event: e.TaskDeferred) -> Dag:
+    """A new attempt waits, without a worker."""
+    run = state.runs[event.run_id]
+    task = run.task(event.task)
+    assert event.attempt == task.attempt + 1, f"{event.task}: attempt {event.attempt} deferred after {task.attempt}"
+    deferred = TaskState(
+        phase=next_task_phase(task.phase, event),
+        attempt=event.attempt,
+        failures=task.failures,
+        losses=task.losses,
+        upstreams=task.upstreams,
+        item=task.item,
+        ready_at=event.at,
+        started_at=event.at,
+        first_leased_at=task.first_leased_at,
+        wait=wait_of(event),
+    )
+    return _with_task(state, run, event, task, deferred)
 
 
 def fold_task_queued(state: Dag, event: e.TaskQueued) -> Dag:
@@ -126,6 +147,7 @@ def _attempt_failed(state: Dag, event: e.TaskFailed | e.LeaseExpired, *, lost: b
         retry_at=retry_at,
         ready_order=None,
         expires_at=0,
+        wait=None,
     )
     return _with_task(_left_ready(state, run, event.task, task), run, event, task, ended)
 
@@ -134,7 +156,7 @@ def fold_task_succeeded(state: Dag, event: e.TaskSucceeded) -> Dag:
     """Its output is there for the tasks downstream."""
     run = state.runs[event.run_id]
     task = run.task(event.task)
-    done = replace(task, phase=next_task_phase(task.phase, event), output=event.output, expires_at=0)
+    done = replace(task, phase=next_task_phase(task.phase, event), output=event.output, expires_at=0, wait=None)
     return _with_task(state, run, event, task, done)
 
 
@@ -142,7 +164,9 @@ def fold_task_ended_unrun(state: Dag, event: e.TaskSkipped | e.TaskUpstreamFaile
     """It does not run (any more)."""
     run = state.runs[event.run_id]
     task = run.task(event.task)
-    ended = replace(task, phase=next_task_phase(task.phase, event), ready_order=None, retry_at=None, expires_at=0)
+    ended = replace(
+        task, phase=next_task_phase(task.phase, event), ready_order=None, retry_at=None, expires_at=0, wait=None
+    )
     return _with_task(_left_ready(state, run, event.task, task), run, event, task, ended)
 
 

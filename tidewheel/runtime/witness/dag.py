@@ -61,7 +61,7 @@ class DagWitness:
             if run is not None:
                 run.apply(event)
             elif not isinstance(event, e.ReportRefused):
-                begins = isinstance(event, e.TaskReady | e.TaskQueued | e.TaskLeased)
+                begins = isinstance(event, e.TaskReady | e.TaskDeferred | e.TaskQueued | e.TaskLeased)
                 self._findings.add(1 if begins else 2, f"{type(event).__name__}: {self._absent(event.run_id)}")
             return
         _APPLY[type(event)](self, event)

@@ -9,7 +9,7 @@ import msgspec
 
 from tidewheel.core import events as e
 from tidewheel.core.mapping import index_of, instance_name, written_task
-from tidewheel.core.workflow import Switch, Task
+from tidewheel.core.workflow import Switch, Task, TimeWait, WaitFor
 from tidewheel.runtime.witness.deadline import DeadlineWitness
 from tidewheel.runtime.witness.definition import Definition
 from tidewheel.runtime.witness.findings import Findings
@@ -167,6 +167,21 @@ class RunWitness:
         self.tasks.update((instance, TaskRecord()) for instance in named)
         self.open += len(values)
 
+    def _deferred(self, task: TaskRecord, event: e.TaskDeferred) -> None:
+        action = self.definition.tasks[written_task(event.task)].action
+        if not isinstance(action, WaitFor):
+            self._findings.add(3, f"{_named(event)} is deferred, but a worker runs the task")
+        elif isinstance(action.what, TimeWait) and action.what.after_ms is not None:
+            until = event.at + action.what.after_ms
+            if event.resume_at != until:
+                self._findings.add(3, f"{_named(event)} waits until {event.resume_at}, not {until}")
+        if self._begins(task, event):
+            task.phase = "deferred"
+            task.attempt = event.attempt
+            task.worker = ""
+            task.cancel_requested = False
+            task.wait = event
+
     def _queued(self, task: TaskRecord, event: e.TaskQueued) -> None:
         definition = self.definition.tasks[written_task(event.task)]
         if (event.pool, event.pool_slots) != (definition.pool, definition.pool_slots):
@@ -183,7 +198,7 @@ class RunWitness:
         task.worker = ""
         task.cancel_requested = False
 
-    def _begins(self, task: TaskRecord, event: e.TaskReady | e.TaskQueued) -> bool:
+    def _begins(self, task: TaskRecord, event: e.TaskReady | e.TaskQueued | e.TaskDeferred) -> bool:
         """Whether a new attempt may be on its way; an attempt that is not the next one is taken as it is."""
         name = _named(event)
         if task.phase not in UNSTARTED:
@@ -226,6 +241,9 @@ class RunWitness:
 
     def _unrun(self, task: TaskRecord, event: e.TaskSkipped | e.TaskUpstreamFailed) -> None:
         name = f"{type(event).__name__} of {_named(event)}"
+        if task.wait is not None and isinstance(event, e.TaskSkipped):
+            self._gave_up(task, event, event.reason)
+            return
         if task.phase != "scheduled":
             self._findings.add(2 if task.phase in ENDS else 1, f"{name}: the task is {task.phase}")
             return
@@ -277,9 +295,34 @@ class RunWitness:
                 if wrong:
                     self._findings.add(3, f"switch {_named(event)} {wrong}")
                 self._ended(task, "success", event)
+        elif task.wait is not None:
+            self._came(task, event)
         elif self._is_now(task, event, LIVE):
             self._check_worker(task, event)
             self._ended(task, "success", event)
+
+    def _came(self, task: TaskRecord, event: e.TaskSucceeded) -> None:
+        """What the task waited for came: an instant not before its time."""
+        if not self._is_now(task, event, frozenset({"deferred"})):
+            return
+        assert task.wait is not None
+        if task.wait.waits_for == "time" and (task.wait.resume_at is None or event.at < task.wait.resume_at):
+            self._findings.add(3, f"{_named(event)} goes on before the time it waits for, {task.wait.resume_at}")
+        if event.worker:
+            self._findings.add(9, f"{_named(event)} was deferred, and names worker '{event.worker}'")
+        self._ended(task, "success", event)
+
+    def _gave_up(self, task: TaskRecord, event: e.TaskFailed | e.TaskSkipped, why: str) -> None:
+        """The task waits no longer: its time is over, or what it waits for can not come."""
+        if not self._is_now(task, event, frozenset({"deferred"})):
+            return
+        assert task.wait is not None
+        late = task.wait.timeout_at is not None and event.at >= task.wait.timeout_at
+        if not late and (isinstance(event, e.TaskSkipped) or event.kind == "wait_timeout"):
+            self._findings.add(3, f"{_named(event)} gives up before the end of its time, {task.wait.timeout_at}")
+        if not why:
+            self._findings.add(9, f"{type(event).__name__} of {_named(event)} gives no reason")
+        self._ended(task, "skipped" if isinstance(event, e.TaskSkipped) else "failed", event)
 
     def _is_over(self, task: TaskRecord, event: e.TaskEvent) -> bool:
         """Whether a mapped task may end: every instance of it has."""
@@ -294,6 +337,9 @@ class RunWitness:
             if self._is_over(task, event) and not task.failed:
                 self._findings.add(3, f"{_named(event)} fails, though no instance did")
             self._ended(task, "failed", event)
+            return
+        if task.wait is not None:
+            self._gave_up(task, event, event.message)
             return
         unrun = not event.worker
         if not self._is_now(task, event, frozenset({"scheduled", "ready", "queued"}) if unrun else LIVE):
@@ -332,7 +378,7 @@ class RunWitness:
     def _cancelled(self, task: TaskRecord, event: e.TaskCancelled) -> None:
         if not self._is_now(task, event, UNSTARTED | ACTIVE | {"deferred"}):
             return
-        if task.phase == "deferred":
+        if task.phase == "deferred" and task.wait is None:
             self._is_over(task, event)
         if task.phase in LIVE:
             self._check_worker(task, event)
@@ -376,6 +422,7 @@ class RunWitness:
     def _ended(self, task: TaskRecord, phase: str, event: e.TaskEvent) -> None:
         self._limits.active -= task.phase in ACTIVE
         task.phase = phase
+        task.wait = None
         self.open -= 1
         if event.task not in self.definition.tasks:
             mapped = self.tasks[written_task(event.task)]
@@ -386,6 +433,7 @@ class RunWitness:
 _APPLY: dict[type[e.Event], Callable[[RunWitness, TaskRecord, Any], None]] = {
     e.TaskReady: RunWitness._ready,
     e.TaskExpanded: RunWitness._expanded,
+    e.TaskDeferred: RunWitness._deferred,
     e.TaskQueued: RunWitness._queued,
     e.TaskLeased: RunWitness._leased,
     e.TaskStarted: RunWitness._started,

@@ -9,19 +9,23 @@ from typing import Final, get_args
 import msgspec
 
 from tidewheel.core.workflow import (
+    Action,
     Branch,
     Catchup,
     Concurrency,
     Deadline,
     DeadlineAction,
     DeadlineFrom,
+    OnTimeout,
     Overlap,
     Retry,
     Run,
     Schedule,
     Switch,
     Task,
+    TimeWait,
     TriggerRule,
+    WaitFor,
     Workflow,
 )
 from tidewheel.testing.simulation.expressions import NEVER, NUMBER, SECOND_TRY
@@ -37,6 +41,16 @@ _DEADLINE_ACTIONS = get_args(DeadlineAction)
 _DEADLINE_BEGINS = get_args(DeadlineFrom)
 
 
+def _action(rng: random.Random) -> Action:
+    """Mostly work; now and then a wait: for no time, for a while, for longer than it may, for what is no time."""
+    if rng.random() < 0.8:
+        return Run(command="true")
+    what = TimeWait(at=NUMBER) if rng.random() < 0.2 else TimeWait(after_ms=rng.choice([0, 700, 50_000]))
+    return WaitFor(
+        what=what, timeout_ms=rng.choice([None, None, 700, 9_000]), on_timeout=rng.choice(get_args(OnTimeout))
+    )
+
+
 def write_workflow(rng: random.Random, dag: str, *, schedule: bool) -> Workflow:
     """A random workflow; without ``schedule`` it starts nothing by itself."""
     tasks: list[Task] = []
@@ -45,7 +59,7 @@ def write_workflow(rng: random.Random, dag: str, *, schedule: bool) -> Workflow:
         tasks.append(
             Task(
                 id=f"t{number}",
-                action=Run(command="true"),
+                action=_action(rng) if number else Run(command="true"),
                 needs=tuple(needs),
                 trigger_rule=rng.choice(("all_success", "all_done", *_RULES)),
                 if_=rng.choice([None, None, None, None, NEVER, SECOND_TRY]) if needs else None,

@@ -1,0 +1,71 @@
+"""The action ``wait_for``: what may be written, and what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tidewheel.core.workflow import Task, TimeWait, WaitFor
+from tidewheel.definition.load import Loaded
+
+Expect = Callable[..., Loaded]
+Message = Callable[..., str]
+
+
+def workflow(keys: str, more: str = "") -> str:
+    return f"id: a\n{more}tasks:\n  - {{id: t, {keys}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("30m", TimeWait(after_ms=1_800_000)),
+        ("1h30m", TimeWait(after_ms=5_400_000)),
+        ("2026-02-01", TimeWait(at="2026-01-31T23:00:00Z")),
+        ('"2026-02-01T06:00"', TimeWait(at="2026-02-01T05:00:00Z")),
+        ('"2026-02-01T06:00Z"', TimeWait(at="2026-02-01T06:00:00Z")),
+        ('"${{ run.interval.end }}"', TimeWait(at="${{ run.interval.end }}")),
+        ("\"${{ timestamp(run.logical_date) + duration('1h') }}\"", None),
+    ],
+)
+def test_times_as_they_may_be_written(expect: Expect, written: str, meant: TimeWait | None) -> None:
+    zone = "schedule: {cron: '0 6 * * *', timezone: Europe/Berlin}\n"
+    loaded = expect(workflow(f"wait_for: {{time: {written}}}", zone)).workflow
+    assert loaded is not None
+    action = loaded.tasks[0].action
+    assert isinstance(action, WaitFor)
+    assert (action.timeout_ms, action.on_timeout) == (None, "fail")
+    assert meant is None or action.what == meant
+
+
+def test_the_defaults_of_work_are_none_of_a_wait(expect: Expect) -> None:
+    """Else a default that no wait heeds would make another version of it."""
+    defaults = "defaults: {retries: 2, timeout: 30m, pool: warehouse, pool_slots: 2}\n"
+    loaded = expect(workflow("wait_for: {time: 30m, timeout: 1h, on_timeout: skip}", defaults)).workflow
+    assert loaded is not None
+    wait = WaitFor(what=TimeWait(after_ms=1_800_000), timeout_ms=3_600_000, on_timeout="skip")
+    assert loaded.tasks == (Task(id="t", action=wait),)
+
+
+@pytest.mark.parametrize(
+    ("marked", "code", "words"),
+    [
+        ("wait_for: {time: §30x}", "bad_time", "a duration such as 30m"),
+        ("wait_for: {time: §[]}", "wrong_type", "a duration such as 30m"),
+        ("wait_for: {time: §2026-02-30}", "bad_time", "a time such as"),
+        ("wait_for: §{timeout: 1h}", "missing_key", "needs one of time"),
+        ("wait_for: §30m", "wrong_type", "a mapping"),
+        ("wait_for: {time: 1h, §on_timeout: skip}", "conflict", "without a 'timeout'"),
+        ("wait_for: {time: 1h, timeout: 2h, on_timeout: §sikp}", "bad_value", "did you mean 'skip'"),
+        ("wait_for: {time: 1h}, §pool: gpu", "conflict", "no slot"),
+        ("wait_for: {time: 1h}, §retries: 2", "conflict", "longer 'timeout'"),
+        ("wait_for: {time: 1h}, §timeout: 2h", "conflict", "within 'wait_for'"),
+        ("wait_for: {time: 1h}, §with: {}", "conflict", "arguments of a python callable"),
+        ("wait_for: {time: 1h}, §run: x", "conflict", "one action"),
+        ('wait_for: {time: "${{ §tasks.x.output }}"}', "unknown_task", "no task 'x'"),
+        ('wait_for: {time: "${{ §secrets.x }}"}', "secret_not_allowed", "where a worker reads"),
+    ],
+)
+def test_mistakes(message: Message, marked: str, code: str, words: str) -> None:
+    assert words in message(workflow(marked), code)

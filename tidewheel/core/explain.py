@@ -1,0 +1,24 @@
+"""Why a task is not running, in words for people."""
+
+from __future__ import annotations
+
+from tidewheel.core.scope import rfc3339
+from tidewheel.core.waits import Wait
+
+
+def explain_wait(wait: Wait) -> str:
+    """What a deferred attempt waits for, and how long at most."""
+    if wait.waits_for == "time" and (wait.timeout_at is None or wait.wakes_at == wait.resume_at):
+        return f"waits until {rfc3339(wait.resume_at)}"
+    until = "" if wait.timeout_at is None else f", until {rfc3339(wait.timeout_at)} at most"
+    return f"waits for {_WHAT[wait.waits_for]}{until}"
+
+
+_WHAT = {
+    "time": "its time",
+    "kafka": "a Kafka record",
+    "http": "an HTTP answer",
+    "run": "a run",
+    "approval": "an approval",
+    "workflow": "its sub-workflow",
+}

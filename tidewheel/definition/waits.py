@@ -1,0 +1,110 @@
+"""The action ``wait_for``: its keys, what is checked about them, and what the workflow keeps of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import tzinfo
+from typing import Any, Final, get_args
+
+from tidewheel.core.scope import rfc3339
+from tidewheel.core.workflow import OnTimeout, TimeWait, WaitFor
+from tidewheel.definition.mistakes import Findings
+from tidewheel.definition.nodes import Node, Scalar
+from tidewheel.definition.scalars import ScalarMistake, duration_ms, moment, moment_ms
+from tidewheel.definition.shapes import Choice, Draft, Duration, Key, Record, Schema, wrong_type
+from tidewheel.definition.templates import has_expression
+
+#: What a task may wait for; exactly one of them.
+CONDITIONS: Final = ("time",)
+LATER_CONDITIONS: Final = frozenset({"approval", "run", "http", "kafka"})
+#: Keys of a task that are about a worker's work, and what to say of them beside a ``wait_for``.
+_NOT_OF_WAITS: Final = {
+    "retries": "a wait that failed would fail again: give it a longer 'timeout'",
+    "retry": "a wait that failed would fail again: give it a longer 'timeout'",
+    "infra_retries": "no worker runs it",
+    "timeout": "the timeout of a wait stands within 'wait_for'",
+    "total_timeout": "the timeout of a wait stands within 'wait_for'",
+    "queue_timeout": "it does not queue for a worker",
+    "heartbeat_timeout": "no worker runs it",
+    "pool": "it takes no slot of a pool",
+    "pool_slots": "it takes no slot of a pool",
+}
+_TIME_MEANING: Final = "a duration such as 30m, a time such as 2026-01-31T06:00, or an expression that gives a time"
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """A duration, an instant, or an expression that gives one; kept as written."""
+
+    def read(self, node: Node, findings: Findings) -> str | None:
+        if not isinstance(node, Scalar):
+            wrong_type(node, findings, _TIME_MEANING)
+            return None
+        if not has_expression(node.text) and not _is_duration(node.text):
+            try:
+                moment(node.text)
+            except ScalarMistake:
+                findings.add(node, "bad_time", f"expected {_TIME_MEANING}; got {node.text[:60]!r}")
+                return None
+        return node.text
+
+    def schema(self) -> Schema:
+        return {"type": "string"}
+
+
+WAIT_FOR: Final = Record(
+    "wait_for",
+    {
+        "time": Key(
+            When(),
+            "An instant, or a duration since the task became ready, or an expression that gives an RFC 3339 time.",
+        ),
+        "timeout": Key(Duration(), "Longest it may wait; without it for as long as it takes."),
+        "on_timeout": Key(
+            Choice(get_args(OnTimeout)), "Whether the task fails at its timeout or is skipped.", default="fail"
+        ),
+    },
+    later=LATER_CONDITIONS,
+    one_of=CONDITIONS,
+)
+
+
+def lint_wait(task: Draft, findings: Findings) -> None:
+    """What a task that waits may not say, and what its ``wait_for`` must."""
+    for key, why in _NOT_OF_WAITS.items():
+        if key in task.node.entries:
+            findings.add(task.node.keys[key], "conflict", f"{key!r} does not go with 'wait_for': {why}")
+    wait = task.get("wait_for")
+    if not isinstance(wait, Draft):
+        return
+    present = [key for key in wait.node.entries if key in CONDITIONS or key in LATER_CONDITIONS]
+    if not present:
+        findings.add(wait.node, "missing_key", f"wait_for needs one of {', '.join(CONDITIONS)}")
+    for extra in present[1:]:
+        findings.add(
+            wait.node.keys[extra], "conflict", f"a task waits for one thing: {present[0]!r} is there, remove {extra!r}"
+        )
+    if "on_timeout" in wait.node.entries and "timeout" not in wait.node.entries:
+        findings.add(wait.node.keys["on_timeout"], "conflict", "'on_timeout' without a 'timeout' never comes to pass")
+
+
+def assemble_wait(wait: Draft, zone: tzinfo) -> WaitFor:
+    """The action, once it was found to be sound. Times without an offset are on the clock of ``zone``."""
+    more: dict[str, Any] = {"on_timeout": wait["on_timeout"]} if "on_timeout" in wait else {}
+    return WaitFor(what=_time(wait["time"], zone), timeout_ms=wait.get("timeout"), **more)
+
+
+def _time(written: str, zone: tzinfo) -> TimeWait:
+    if has_expression(written):
+        return TimeWait(at=written)
+    if _is_duration(written):
+        return TimeWait(after_ms=duration_ms(written))
+    return TimeWait(at=rfc3339(moment_ms(written, zone)))
+
+
+def _is_duration(text: str) -> bool:
+    try:
+        duration_ms(text)
+    except ScalarMistake:
+        return False
+    return True
