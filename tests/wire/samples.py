@@ -122,6 +122,13 @@ def schema_file(message: type[msgspec.Struct]) -> Path:
 
 
 @cache
+def fastavro_schemas() -> dict[bytes, Any]:
+    """Every published version as fastavro takes it, by the fingerprint in a record's header."""
+    lines = map(json.loads, (SCHEMAS / "published.jsonl").read_text(encoding="utf-8").splitlines())
+    return {bytes.fromhex(line["fingerprint"]): fastavro.parse_schema(line["schema"]) for line in lines}
+
+
+@cache
 def fastavro_schema(message: type[msgspec.Struct]) -> Any:
     """The schema file as fastavro takes it, times as plain numbers."""
     plain = schema_file(message).read_text(encoding="utf-8").replace(', "logicalType": "timestamp-millis"', "")

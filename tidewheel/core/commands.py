@@ -98,6 +98,9 @@ class StartRun(Request, frozen=True, kw_only=True):
     kind: RequestKind = "manual"
     logical_date: int | None = None
     inputs: str = "{}"
+    #: The DAG's trigger that asks, and the record it answers as ``topic/partition/offset``; empty: none of them does.
+    trigger: str = ""
+    origin: str = ""
 
 
 class CancelRun(Request, frozen=True, kw_only=True):

@@ -111,6 +111,9 @@ class RunCreated(RunEvent, frozen=True, kw_only=True):
     interval_start: int | None = None
     interval_end: int | None = None
     inputs: str = "{}"
+    #: The DAG's trigger that asked, and the record it answered as ``topic/partition/offset``; empty: none of them did.
+    trigger: str = ""
+    origin: str = ""
 
 
 class RunStarted(RunEvent, frozen=True, kw_only=True):

@@ -45,6 +45,7 @@ class _StoredDag(msgspec.Struct, frozen=True):
     held: int
     finished: list[tuple[int, str]]
     ended: int
+    trigger_since: Map[str, int] = Map()
 
 
 class _StoredPool(msgspec.Struct, frozen=True):
@@ -119,6 +120,7 @@ def encode_snapshot(state: Aggregate) -> bytes:
                 held=state.held,
                 finished=sorted(state.finished_order.items()),
                 ended=state.ended,
+                trigger_since=state.trigger_since,
             )
         )
     return _encoder.encode(
@@ -181,6 +183,7 @@ def _dag(stored: _StoredDag) -> Dag:
         finished=Map({run_id: order for order, run_id in stored.finished}),
         finished_order=Map(dict(stored.finished)),
         ended=stored.ended,
+        trigger_since=stored.trigger_since,
     )
 
 

@@ -121,6 +121,8 @@ class Dag(msgspec.Struct, frozen=True):
     runs_of: Map[str, int] = Map()
     paused: bool = False
     removed: bool = False
+    #: From which instant on each trigger of the current definition takes records.
+    trigger_since: Map[str, int] = Map()
     #: The last schedule slot that was answered, by a run or a recorded skip.
     cursor: int | None = None
     #: The newest slot that ever was, also when its schedule is gone: no later schedule begins before it.

@@ -201,6 +201,25 @@ class Task(_Plain, frozen=True):
     fail_fast: bool = False
 
 
+class Records(_Plain, frozen=True):
+    """Records of a Kafka topic as a trigger takes them."""
+
+    topic: str
+    #: CEL source over ``event``, without the ``${{ }}``; None takes every record.
+    filter: str | None = None
+    #: Text whose expressions see ``event``: two records with one key are one run. None: each record is its own.
+    dedupe_key: str | None = None
+    #: Values of the run's inputs; their expressions see ``event``.
+    inputs: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Trigger(_Plain, frozen=True):
+    """What starts a run from outside, beside the schedule."""
+
+    id: str
+    kafka: Records
+
+
 class Concurrency(_Plain, frozen=True):
     """Limits of one DAG over all its runs; None sets no bound."""
 
@@ -238,6 +257,7 @@ class Workflow(_Plain, frozen=True):
     owner: str = ""
     tags: tuple[str, ...] = ()
     schedule: Schedule | None = None
+    triggers: tuple[Trigger, ...] = ()
     inputs: dict[str, Input] = msgspec.field(default_factory=dict)
     #: Workflow-wide environment, under each task's own.
     env: dict[str, str] = msgspec.field(default_factory=dict)
@@ -245,3 +265,8 @@ class Workflow(_Plain, frozen=True):
     priority: int = 0
     deadlines: tuple[Deadline, ...] = ()
     notify: tuple[Notify, ...] = ()
+
+    @property
+    def trigger_by_id(self) -> dict[str, Trigger]:
+        """The triggers by their ids."""
+        return {trigger.id: trigger for trigger in self.triggers}

@@ -42,6 +42,17 @@ def mail_append(message: AnyMail, partitions: int) -> Append:
     return Append(MAIL, message.receiver.encode(), encode(message), partition=partition % partitions)
 
 
+def _trigger(command: c.StartRun) -> TriggerRun:
+    """The record that asked for the command, with the run's id that its first place gave it."""
+    return TriggerRun(
+        dag=command.dag,
+        run_id=command.run_id,
+        inputs=command.inputs,
+        trigger=command.trigger,
+        origin=command.origin,
+    )
+
+
 class Work:
     """Decides a batch at ``now`` for the shards a process owns."""
 
@@ -196,7 +207,7 @@ class Work:
         first place's. A trigger stays a trigger, which may have to wait."""
         topic, data = record.topic, encode(command)
         if isinstance(command, c.StartRun) and topic == TRIGGERS:
-            data = encode(TriggerRun(dag=command.dag, run_id=command.run_id, inputs=command.inputs))
+            data = encode(_trigger(command))
         self.appends.append(Append(topic, key.encode(), data, partition=shard_of(key, self._partitions)))
         log.info(
             "forwarded a record keyed wrongly", source=f"{record.topic}/{record.partition}/{record.offset}", key=key

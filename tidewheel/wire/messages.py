@@ -30,7 +30,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     offset: int
     key: bytes | None
     value: bytes | None
-    #: ``undecodable``, ``unknown_dag``, ``invalid``, ``failed``
+    #: ``undecodable``, ``unknown_dag``, ``invalid``, ``failed``; ``expression`` of a record that a trigger cannot judge
     code: str
     reason: str
 
@@ -46,6 +46,9 @@ class TriggerRun(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str | None = None
     id: str | None = None
     inputs: str = "{}"
+    #: Only from a listener: the DAG's trigger, and the record it answers as ``topic/partition/offset``.
+    trigger: str = ""
+    origin: str = ""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,8 @@ import math
 import re
 from typing import Final, NoReturn
 
+import msgspec
+
 from tidewheel.core.commands import StartRun
 from tidewheel.core.rules import INPUTS_BYTES_MAX
 from tidewheel.wire.codec import decode
@@ -46,7 +48,9 @@ def decode_trigger(record_value: bytes, *, topic: str, partition: int, offset: i
         run_id=_run_id(trigger, f"{topic}.{partition}.{offset}.{timestamp}", topic),
         kind="kafka",
         inputs=trigger.inputs,
-        actor=f"kafka:{topic}",
+        actor=f"kafka:{trigger.origin.split('/', 1)[0] or topic}",
+        trigger=trigger.trigger,
+        origin=trigger.origin,
     )
 
 
@@ -72,7 +76,10 @@ def _from_avro(data: bytes) -> TriggerRun:
     if not isinstance(trigger, TriggerRun):
         raise DecodeError("unexpected", f"a {type(trigger).__name__} is no trigger; send a TriggerRun or a JSON object")
     inputs = _inputs(_parse(trigger.inputs, "inputs: the text"))
-    return TriggerRun(dag=trigger.dag, run_id=trigger.run_id, id=trigger.id, inputs=inputs)
+    for field, value in (("trigger", trigger.trigger), ("origin", trigger.origin)):
+        if value:
+            check_run_id(field, value)
+    return msgspec.structs.replace(trigger, inputs=inputs)
 
 
 def _from_json(data: bytes) -> TriggerRun:

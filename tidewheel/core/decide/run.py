@@ -58,6 +58,7 @@ def decide_start_run(d: Decision[Dag], command: c.StartRun) -> None:
         logical_date=None,
         interval=(None, None),
         given=given,
+        answers=(command.trigger, command.origin),
     )
     if mistakes:
         d.refuse("invalid", "; ".join(mistakes))
@@ -103,8 +104,12 @@ def create_run(
     logical_date: int | None,
     interval: tuple[int | None, int | None],
     given: dict[str, Any],
+    answers: tuple[str, str] = ("", ""),
 ) -> list[str]:
-    """Record the run with its inputs checked and defaults filled in; gives the mistakes instead if there are any."""
+    """Record the run with its inputs checked and defaults filled in; gives the mistakes instead if there are any.
+
+    ``answers`` are the trigger that asked and the record it answered.
+    """
     definition = d.state.definition
     draft = RunState(
         run_id=run_id,
@@ -131,6 +136,8 @@ def create_run(
             interval_start=interval[0],
             interval_end=interval[1],
             inputs=msgspec.json.encode(inputs).decode(),
+            trigger=answers[0],
+            origin=answers[1],
         )
     )
     return []

@@ -7,11 +7,13 @@ from msgspec.structs import replace
 from tidewheel.core import events as e
 from tidewheel.core.graph import define
 from tidewheel.core.state import Dag
+from tidewheel.core.triggers import takes_since
 
 
 def fold_dag_deployed(state: Dag, event: e.DagDeployed) -> Dag:
     """The definition becomes current; one that no live run needs any more is dropped."""
     definition = state.definitions.get(event.version) or define(event.version, event.definition)
+    before = {} if state.removed or not state.version else state.definition.workflow.trigger_by_id
     deployed = replace(
         state,
         seq=state.seq + 1,
@@ -19,6 +21,7 @@ def fold_dag_deployed(state: Dag, event: e.DagDeployed) -> Dag:
         definitions=state.definitions.set(event.version, definition),
         paused=event.paused,
         removed=False,
+        trigger_since=takes_since(before, state.trigger_since, definition.workflow.trigger_by_id, event.at),
         cursor=event.cursor,
     )
     return without_unused_version(deployed, state.version)
