@@ -127,7 +127,6 @@ def test_a_misspelt_key_is_refused_with_the_nearest(message: Message, marked: st
 @pytest.mark.parametrize(
     "marked",
     [
-        *(f"id: a\n§{key}: x\n{TASKS}" for key in ("triggers",)),
         f"id: a\nconcurrency: {{§max_pool_share: 30%}}\n{TASKS}",
         *(task(f"§{key}: x") for key in ("workflow", "trigger", "kubernetes", "celery")),
         *(task(f"run: x, §{key}: x") for key in ("inputs",)),

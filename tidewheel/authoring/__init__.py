@@ -17,7 +17,7 @@ word in its source (``places``); ``nodes`` and ``needs`` make of it the nodes th
 """
 
 from tidewheel.authoring.dags import Dag, dag
-from tidewheel.authoring.expression import Expression, cel, env, inputs, item, run, secrets
+from tidewheel.authoring.expression import Expression, cel, env, event, inputs, item, run, secrets
 from tidewheel.authoring.functions import TaskFunction, task
 from tidewheel.authoring.tasks import Task, container, http, shell, switch, wait_for
 
@@ -30,6 +30,7 @@ __all__ = [
     "container",
     "dag",
     "env",
+    "event",
     "http",
     "inputs",
     "item",

@@ -205,5 +205,7 @@ def _binary(left: Any, sign: str, right: Any, level: Level) -> Expression:
 
 cel = Cel()
 inputs, run, secrets, env = (Expression(root) for root in ("inputs", "run", "secrets", "env"))
+#: The record that a trigger judges.
+event = Expression("event")
 #: The item of a task with ``for_each``, unless ``as_`` names it otherwise; then it is ``cel.NAME``.
 item = Expression("item")

@@ -118,6 +118,25 @@ class Input(_InputType, total=False):
     enum: Sequence[Any]
 
 
+class _Topic(TypedDict):
+    topic: str
+
+
+class Records(_Topic, total=False):
+    """Of a trigger: the records of a Kafka topic."""
+
+    filter: Expression | str
+    dedupe_key: Expression | str
+    inputs: Mapping[str, Any]
+
+
+class Trigger(TypedDict):
+    """Of a DAG: what starts runs beside its schedule."""
+
+    id: str
+    kafka: Records
+
+
 class Concurrency(TypedDict, total=False):
     """Of a DAG, over all its runs."""
 
@@ -147,6 +166,7 @@ class DagKeys(TypedDict, total=False):
     owner: str
     tags: Sequence[str]
     schedule: str | Schedule
+    triggers: Sequence[Trigger]
     inputs: Mapping[str, Input]
     defaults: Shared
     env: Env

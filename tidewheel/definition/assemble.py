@@ -16,11 +16,13 @@ from tidewheel.core.workflow import (
     Input,
     Notify,
     Python,
+    Records,
     Retry,
     Run,
     Schedule,
     Switch,
     Task,
+    Trigger,
     Workflow,
 )
 from tidewheel.core.zones import zone_of
@@ -40,6 +42,7 @@ def assemble(draft: Draft) -> Workflow:
         tasks=tuple(_task(task, defaults, zone) for task in draft["tasks"]),
         tags=tuple(draft.get("tags", ())),
         schedule=_schedule(draft["schedule"]) if "schedule" in draft else None,
+        triggers=tuple(_trigger(trigger) for trigger in draft.get("triggers", ())),
         inputs={name: _input(declared) for name, declared in draft.get("inputs", {}).items()},
         env=dict(draft.get("env", {})),
         concurrency=Concurrency(**draft.get("concurrency", {})),
@@ -98,6 +101,19 @@ def _deadlines(written: list[Draft]) -> tuple[Deadline, ...]:
             )
         )
     return tuple(found)
+
+
+def _trigger(written: Draft) -> Trigger:
+    kafka = written["kafka"]
+    return Trigger(
+        id=written["id"],
+        kafka=Records(
+            topic=kafka["topic"],
+            filter=condition_source(kafka["filter"]) if "filter" in kafka else None,
+            dedupe_key=kafka.get("dedupe_key"),
+            inputs=dict(kafka.get("inputs", {})),
+        ),
+    )
 
 
 def _input(written: Draft) -> Input:

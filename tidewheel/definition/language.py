@@ -109,6 +109,33 @@ _SCHEDULE = Record(
     one_of=("cron", "every"),
 )
 
+_TOPIC = Text("the name of a Kafka topic (letters, digits, '.', '_' and '-')", "[A-Za-z0-9._-]+", length_max=249)
+_TRIGGER = Record(
+    "a trigger",
+    {
+        "id": Key(_ID, "The trigger's id, unique in the workflow.", required=True),
+        "kafka": Key(
+            Record(
+                "kafka",
+                {
+                    "topic": Key(_TOPIC, "The topic; each of its records starts one run.", required=True),
+                    "filter": Key(Condition(), "An expression over event; records for which it is false are not ours."),
+                    "dedupe_key": Key(
+                        Text("a text with an expression over event", no_expression=""),
+                        "Records with the same key are one run; without it each record is a run of its own.",
+                    ),
+                    "inputs": Key(
+                        AnythingMap("a mapping of input names to values"),
+                        "Inputs of the run; values may hold expressions over event.",
+                    ),
+                },
+            ),
+            "Records of a Kafka topic.",
+            required=True,
+        ),
+    },
+)
+
 _INPUT = Record(
     "an input",
     {
@@ -306,6 +333,7 @@ WORKFLOW: Final = Record(
             Either(Text("a cron expression"), _SCHEDULE),
             'When it runs by itself. Short form: five cron fields in quotes, "0 6 * * *" (UTC).',
         ),
+        "triggers": Key(ListOf(_TRIGGER, "a list of triggers"), "What starts runs beside the schedule."),
         "inputs": Key(
             MapOf(_NAME_PATTERN, _INPUT, "a mapping of input names to declarations", _NAME_MEANING),
             "Typed parameters of a run, checked before it is created.",
@@ -330,5 +358,4 @@ WORKFLOW: Final = Record(
         "notify": Key(ListOf(_NOTIFY, "a list of who is told of what"), "Who is told of which events."),
         "tasks": Key(ListOf(_TASK, "a list of tasks", required=True), "What to do.", required=True),
     },
-    later=frozenset({"triggers"}),
 )

@@ -21,6 +21,7 @@ from tidewheel.definition.lint_deadlines import lint_deadlines
 from tidewheel.definition.lint_expressions import NOT_IN_EXPRESSIONS, lint_expressions
 from tidewheel.definition.lint_graph import Graph, lint_graph
 from tidewheel.definition.lint_switch import lint_switches
+from tidewheel.definition.lint_triggers import lint_triggers
 from tidewheel.definition.mistakes import Findings
 from tidewheel.definition.nodes import descend
 from tidewheel.definition.references import ROOTS
@@ -38,6 +39,7 @@ def lint(draft: Draft, findings: Findings, pools: Mapping[str, int | None] | Non
     """Note every mistake. ``pools`` are the known pools with their slots (None: as many as their workers have)."""
     _lint_schedule(draft, findings)
     _lint_inputs(draft, findings)
+    lint_triggers(draft, findings)
     defaults = draft.get("defaults", {})
     if isinstance(defaults, Draft):
         _lint_retry(defaults, findings)

@@ -14,6 +14,7 @@ from tidewheel.core.nearest import did_you_mean
 from tidewheel.core.workflow import InputType
 from tidewheel.definition.expressions import SECRET, SOURCE_LENGTH_MAX, compile_mistakes
 from tidewheel.definition.lint_graph import Graph
+from tidewheel.definition.lint_triggers import triggers_of
 from tidewheel.definition.mistakes import Findings
 from tidewheel.definition.nodes import Node, Scalar, descend
 from tidewheel.definition.references import ROOTS, Reference, references, sole_reference
@@ -49,6 +50,14 @@ _RUN_TYPES: Final = {
 _RUN_FIELDS: Final = ("id", "kind", "logical_date", "interval", "attempt")
 _INTERVAL_FIELDS: Final = ("start", "end")
 _TASK_FIELDS: Final = ("state", "output")
+#: What is known of a record before it is there; of ``key``, ``value`` and ``headers`` nothing is.
+_EVENT_TYPES: Final = {
+    "event.topic": cel.Type.STRING,
+    "event.partition": cel.Type.INT,
+    "event.offset": cel.Type.INT,
+    "event.timestamp": cel.Type.STRING,
+}
+_EVENT_FIELDS: Final = ("key", "value", "headers", "topic", "partition", "offset", "timestamp")
 
 #: These are no field names in CEL; every other id is.
 NOT_IN_EXPRESSIONS: Final = frozenset({"in", "true", "false", "null"})
@@ -75,11 +84,13 @@ class _Site:
     no_secrets: str = "secrets may stand only where a worker reads them: in env and http headers"
     #: The name of the item, in a task with ``for_each``.
     item: str = ""
+    #: Whether it is about a record, which is known as ``event``.
+    event: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
         """What is known here beside the roots."""
-        return (self.item,) if self.item else ()
+        return tuple(name for name in (self.item, "event" if self.event else "") if name)
 
 
 _DEFAULT_ROOTS: Final = frozenset({"run"})
@@ -94,6 +105,9 @@ def lint_expressions(draft: Draft, graph: Graph, findings: Findings) -> None:
         checker.default(name, declared)
     for site in _texts(draft, "env", _WORKFLOW_ROOTS, secrets=True):
         checker.template(site)
+    for trigger in triggers_of(draft):
+        if isinstance(kafka := trigger.get("kafka"), Draft):
+            checker.records(kafka)
     for task in draft.get("tasks", ()):
         if task is None:
             continue
@@ -154,21 +168,34 @@ class _Checker:
         self._inputs: Draft | dict[str, Any] = draft.get("inputs", {})
         self._input_names = list(self._inputs.node.entries) if isinstance(self._inputs, Draft) else []
         self._workflow_env: dict[str, Any] = draft.get("env", {})
-        self._environments: dict[tuple[str, ...], Any] = {}
+        self._environments: dict[tuple[bool, tuple[str, ...]], Any] = {}
 
     def template(self, site: _Site) -> None:
         """A text with expressions in it."""
         for placeholder in self._placeholders(site):
             self._expression(placeholder, site, type_wanted=False)
 
-    def condition(self, site: _Site) -> None:
-        """An ``if``."""
+    def records(self, kafka: Draft) -> None:
+        """What a trigger asks of a record and takes from it."""
+        if "filter" in kafka:
+            site = _Site(kafka["filter"], kafka.node.entries["filter"], frozenset(), event=True)
+            self.condition(site, "a 'filter'")
+        for site in _texts(kafka, "dedupe_key", frozenset()):
+            self.template(replace(site, event=True))
+        for name, value in kafka.get("inputs", {}).items():
+            for text, node in _strings(value, descend(kafka.node, "inputs", name)):
+                site = _Site(text, node, frozenset(), event=True)
+                wanted = self._inputs.get(name, {}).get("type") if text is value else None
+                self._value(site, wanted, f"the value for {name!r}", "bad_value")
+
+    def condition(self, site: _Site, what: str = "an 'if'") -> None:
+        """An ``if``, or ``what`` else must be true or false."""
         if has_expression(site.text):
             placeholders = self._placeholders(site)
             if len(placeholders) != 1 or whole_expression(site.text) is None:
                 if placeholders:
                     self._findings.add(
-                        site.node, "bad_expression", "an 'if' is one expression: '${{ … }}' and nothing around it"
+                        site.node, "bad_expression", f"{what} is one expression: '${{{{ … }}}}' and nothing around it"
                     )
                 return
             placeholder = placeholders[0]
@@ -180,7 +207,7 @@ class _Checker:
                 site,
                 placeholder.offset,
                 "not_boolean",
-                f"an 'if' must be true or false, this is of the type {_type_name(kind)}",
+                f"{what} must be true or false, this is of the type {_type_name(kind)}",
             )
 
     def items(self, site: _Site, *, whole: bool) -> None:
@@ -199,19 +226,19 @@ class _Checker:
     def default(self, name: str, declared: Draft) -> None:
         """The default of an input."""
         for site in _texts(declared, "default", _DEFAULT_ROOTS):
-            whole = None
-            for placeholder in self._placeholders(site):
-                kind = self._expression(placeholder, site)
-                whole = kind if whole_expression(site.text) is not None else "STRING"
-            wanted = declared.get("type")
-            if site.text is not declared["default"] or wanted is None or whole in (None, "DYN"):
-                continue
-            if not whole.startswith(_FITTING[wanted]):
-                self._findings.add(
-                    site.node,
-                    "bad_default",
-                    f"the default of {name!r} is of the type {_type_name(whole)}, the input of the type {wanted}",
-                )
+            wanted = declared.get("type") if site.text is declared["default"] else None
+            self._value(site, wanted, f"the default of {name!r}", "bad_default")
+
+    def _value(self, site: _Site, wanted: InputType | None, what: str, code: str) -> None:
+        """A text with expressions that must give what an input of the type takes; None: it is only a part of it."""
+        whole = None
+        for placeholder in self._placeholders(site):
+            kind = self._expression(placeholder, site)
+            whole = kind if whole_expression(site.text) is not None else "STRING"
+        if wanted is None or whole in (None, "DYN") or whole.startswith(_FITTING[wanted]):
+            return
+        message = f"{what} is of the type {_type_name(whole)}, the input of the type {wanted}"
+        self._findings.add(site.node, code, message)
 
     def _placeholders(self, site: _Site) -> list[Placeholder]:
         try:
@@ -237,7 +264,7 @@ class _Checker:
         if problems or (not type_wanted and sole_reference(source, site.names)):
             return None
         try:
-            return str(self._typed(site.names).compile(source).return_type().name())
+            return str(self._typed(site).compile(source).return_type().name())
         except Exception as error:
             return self._complaints(error, placeholder, site)
 
@@ -259,9 +286,9 @@ class _Checker:
             )
             return "secret_not_allowed", why
         if root in site.names:
-            return None
+            return _unknown("field", "event.", path[:1], _EVENT_FIELDS) if site.event and root == "event" else None
         if root not in site.roots:
-            known = ", ".join(sorted(site.roots))
+            known = ", ".join(sorted(site.roots.union(site.names)))
             return "name_not_available", f"{root!r} is not known here; an expression at this place sees {known}"
         match root:
             case "inputs":
@@ -300,13 +327,13 @@ class _Checker:
             return "name_not_available", f"env.{path[0]} holds an expression itself: write that expression here instead"
         return None
 
-    def _typed(self, names: tuple[str, ...]) -> Any:
+    def _typed(self, site: _Site) -> Any:
         """The environment with all types that are known. Making one takes longer than compiling: one is kept."""
-        if names not in self._environments:
-            self._environments[names] = cel.NewEnv(
-                variables={**self._variables(), **dict.fromkeys(names, cel.Type.DYN)}
-            )
-        return self._environments[names]
+        key = (site.event, site.names)
+        if key not in self._environments:
+            beside = {**dict.fromkeys(site.names, cel.Type.DYN), **(_EVENT_TYPES if site.event else {})}
+            self._environments[key] = cel.NewEnv(variables={**self._variables(), **beside})
+        return self._environments[key]
 
     def _variables(self) -> dict[str, Any]:
         anything = cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
