@@ -21,6 +21,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     #: Log URL: ``kafka://host:port?prefix=…&partitions=…`` or ``sqlite:///path``.
     log: str = "kafka://127.0.0.1:9092"
+    #: Where the topics are that triggers name (``tidewheel.log.feeds``); empty: where the log is.
+    feed: str = ""
     #: Read model: a libpq connection string.
     postgres: str = "postgresql://tidewheel@127.0.0.1:5432/tidewheel"
     #: Where the CLI finds the API.
@@ -41,6 +43,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         plain = cls()
         return cls(
             log=env.get("TIDEWHEEL_LOG") or plain.log,
+            feed=env.get("TIDEWHEEL_FEED", ""),
             postgres=env.get("TIDEWHEEL_POSTGRES") or plain.postgres,
             api=env.get("TIDEWHEEL_API") or plain.api,
             token=env.get("TIDEWHEEL_TOKEN", ""),

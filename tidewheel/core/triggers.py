@@ -19,9 +19,7 @@ def takes_since(
     """
     return Map(
         {
-            name: since.get(name, at)
-            if name in before and before[name].kafka.topic == trigger.kafka.topic
-            else at
+            name: since.get(name, at) if name in before and before[name].kafka.topic == trigger.kafka.topic else at
             for name, trigger in triggers.items()
         }
     )

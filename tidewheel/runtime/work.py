@@ -21,17 +21,13 @@ from tidewheel.core.mail import AnyMail, Reply
 from tidewheel.core.rules import Rules
 from tidewheel.core.snapshot import empty
 from tidewheel.core.state import Aggregate, Dag, Pool
-from tidewheel.log.interface import COMMANDS, DEAD_LETTERS, MAIL, TRIGGERS, Append, Record
+from tidewheel.log.interface import COMMANDS, MAIL, TRIGGERS, Append, Record
+from tidewheel.runtime.letters import dead_letter
 from tidewheel.runtime.shard import JOURNAL_OF, AggregateKey, JournalHead, Shard, shard_of, target_of
 from tidewheel.wire.codec import encode, encode_event
-from tidewheel.wire.messages import DeadLetter, TriggerRun
+from tidewheel.wire.messages import TriggerRun
 
 log = structlog.get_logger()
-
-#: Dead letters keep the record whole up to this size; longer ones are cut, so that a dead letter always fits into a
-#: record.
-_DEAD_VALUE_BYTES_MAX = 900_000
-_DEAD_KEY_BYTES_MAX = 10_000
 
 
 def mail_append(message: AnyMail, partitions: int) -> Append:
@@ -187,17 +183,7 @@ class Work:
         if record is None:
             value = msgspec.json.encode(command)
             record = Record("engine", 0, 0, None if command is None else type(command).__name__.encode(), value)
-        letter = DeadLetter(
-            at=self._now,
-            topic=record.topic,
-            partition=record.partition,
-            offset=record.offset,
-            key=None if record.key is None else record.key[:_DEAD_KEY_BYTES_MAX],
-            value=None if record.value is None else record.value[:_DEAD_VALUE_BYTES_MAX],
-            code=code,
-            reason=reason[:10_000],
-        )
-        self.appends.append(Append(DEAD_LETTERS, (record.key or b"")[:1000], encode(letter)))
+        self.appends.append(dead_letter(record, code, reason, self._now))
         log.warning(
             "dead letter", code=code, reason=reason, source=f"{record.topic}/{record.partition}/{record.offset}"
         )

@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON document, for programs.")]
 ApiUrl = Annotated[str, typer.Option("--api", help="Where the API is.", envvar="TIDEWHEEL_API", show_default=False)]
 LogUrl = Annotated[str, typer.Option("--log", help="The log's URL.", envvar="TIDEWHEEL_LOG", show_default=False)]
+FeedUrl = Annotated[
+    str,
+    typer.Option(
+        "--feed",
+        help="Where the topics of triggers are: a Kafka's URL. Default: where the log is.",
+        envvar="TIDEWHEEL_FEED",
+        show_default=False,
+    ),
+]
 Dsn = Annotated[
     str, typer.Option("--postgres", help="The read model's database.", envvar="TIDEWHEEL_POSTGRES", show_default=False)
 ]
@@ -46,10 +55,10 @@ Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="How man
 _ISO = re.compile(r"\d{4}-\d\d-\d\d")
 
 
-def settings(*, api: str = "", log: str = "", postgres: str = "", instance: str = "") -> Settings:
+def settings(*, api: str = "", log: str = "", feed: str = "", postgres: str = "", instance: str = "") -> Settings:
     """The environment's settings with what the flags say instead."""
     found = Settings.from_environment()
-    given = {"api": api.rstrip("/"), "log": log, "postgres": postgres, "instance": instance}
+    given = {"api": api.rstrip("/"), "log": log, "feed": feed, "postgres": postgres, "instance": instance}
     return msgspec.structs.replace(found, **{name: value for name, value in given.items() if value})
 
 

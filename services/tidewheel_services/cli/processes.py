@@ -1,4 +1,4 @@
-"""Commands that run a process of Tidewheel until it is told to stop: scheduler, worker, projector, api."""
+"""Commands that run a process of Tidewheel until it is told to stop: scheduler, worker, projector, listener, api."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidewheel_services.cli.faults import UNREACHABLE, CliError
-from tidewheel_services.cli.options import Dsn, Instance, LogUrl, settings
+from tidewheel_services.cli.options import Dsn, FeedUrl, Instance, LogUrl, settings
 from tidewheel_services.config import DEFAULT_API_PORT
 
 if TYPE_CHECKING:
@@ -120,6 +120,27 @@ def projector(
             settings(log=log, postgres=postgres, instance=name),
             stop_on_signals(),
             show=None if exposition is None else lambda found: exposition.show(ProjectorFigures(found)),
+        )
+
+
+def listener(
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = _LOOPBACK,
+    log: LogUrl = "",
+    feed: FeedUrl = "",
+    name: Instance = "",
+) -> None:
+    """Run a listener: records of the topics that triggers name start runs. Several share the partitions."""
+    from tidewheel_services.listener.figures import ListenerFigures
+    from tidewheel_services.listener.main import run_listener
+    from tidewheel_services.process_log import log_to_stderr
+
+    log_to_stderr()
+    with _exposed(metrics_host, metrics_port) as exposition:
+        run_listener(
+            settings(log=log, feed=feed, instance=name),
+            stop_on_signals(),
+            show=None if exposition is None else lambda found: exposition.show(ListenerFigures(found)),
         )
 
 

@@ -54,6 +54,8 @@ def _write_environment(state: Path, settings: Settings) -> str:
     """Where everything is, for the other commands' shells."""
     path = state / "environment"
     found = {"TIDEWHEEL_API": settings.api, "TIDEWHEEL_LOG": settings.log, "TIDEWHEEL_POSTGRES": settings.postgres}
+    if settings.feed:
+        found["TIDEWHEEL_FEED"] = settings.feed
     path.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in found.items()))
     return shlex.quote(str(path))
 

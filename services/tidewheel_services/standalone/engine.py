@@ -121,6 +121,7 @@ class Engine:
             undo.pop_all()
         self._run("scheduler", self._schedule)
         self._run("projector", self._project_events)
+        self._run("listener", self._listen)
         self._run("postgres", self._keep_postgres)
         self._run("api", lambda: self._serve(listener))
         self.serve_pools({"default"})
@@ -166,6 +167,12 @@ class Engine:
 
         assert self._log is not None
         Projector(self._log, self._settings.postgres, NAME).run(self._stop)
+
+    def _listen(self) -> None:
+        from tidewheel_services.listener.main import listen_on
+
+        assert self._log is not None
+        listen_on(self._log, self._settings, NAME, self._stop)
 
     def _serve(self, listener: socket.socket) -> None:
         from tidewheel_services.api.app import create_app

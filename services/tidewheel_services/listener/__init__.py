@@ -1,0 +1,1 @@
+"""The listener process: records of the user's topics that start runs."""

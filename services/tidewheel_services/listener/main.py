@@ -1,0 +1,43 @@
+"""Runs one listener: opens log and feed, waits for them if they are away, and listens until told to stop."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+
+from tidewheel.definition.expressions import CelEvaluator
+from tidewheel.log.feeds import feed_beside, open_feed
+from tidewheel.log.interface import Log
+from tidewheel.runtime.listener.listener import Listener
+from tidewheel.runtime.scheduler import wall_clock_ms
+from tidewheel_services.config import Settings
+from tidewheel_services.waiting_for_log import open_when_there
+
+
+def run_listener(settings: Settings, stop: threading.Event, show: Callable[[Listener], None] | None = None) -> None:
+    """Listen until ``stop``; ``show`` is told the listener. Raises ``LogMisconfigured``.
+
+    Several share the partitions of all topics.
+    """
+    log = open_when_there(settings.log, stop)
+    if log is None:
+        return
+    try:
+        listen_on(log, settings, settings.instance or socket.gethostname(), stop, show)
+    finally:
+        log.close()
+
+
+def listen_on(
+    log: Log, settings: Settings, name: str, stop: threading.Event, show: Callable[[Listener], None] | None = None
+) -> None:
+    """The same over an open log."""
+    feed = open_feed(settings.feed or feed_beside(settings.log))
+    try:
+        listener = Listener(log, feed, CelEvaluator(), name, wall_clock_ms)
+        if show is not None:
+            show(listener)
+        listener.run(stop)
+    finally:
+        feed.close()
