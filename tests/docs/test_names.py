@@ -97,6 +97,7 @@ def test_every_key_and_word_of_workflow_files_is_explained() -> None:
     telling = keys(WORKFLOW.keys["deadlines"].shape) | keys(WORKFLOW.keys["notify"].shape)
     elsewhere = {
         "docs/schedules.md": keys(WORKFLOW.keys["schedule"].shape),
+        "docs/triggers.md": keys(WORKFLOW.keys["triggers"].shape),
         "docs/containers.md": keys(tasks.item.keys["container"].shape),
         "docs/waits.md": keys(tasks.item.keys["wait_for"].shape),
         "docs/notifications.md": telling - {"notify"},

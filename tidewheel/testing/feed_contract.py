@@ -37,7 +37,7 @@ def take(follower: Follower, count: int) -> tuple[list[Record], dict[Place, Stan
 
 def poll_until_held(follower: Follower, places: frozenset[Place]) -> list[Taken]:
     """Poll until exactly these partitions are held; gives all that was taken."""
-    taken = []
+    taken: list[Taken] = []
     deadline = time.monotonic() + PATIENCE_S
     while not taken or taken[-1].held != places:
         assert time.monotonic() < deadline, f"{set(places)} not held in {PATIENCE_S:g} s"
@@ -55,7 +55,7 @@ class FeedContract:
 
     def open(self, path: Path) -> Feed:
         """The feed under test; the same one for the same path."""
-        raise NotImplementedError
+        raise AssertionError("a driver's test class says how to open its feed")
 
     def create(self, topic: str, partitions: int = 1) -> None:
         """Make a topic."""
