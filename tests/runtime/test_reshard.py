@@ -25,7 +25,7 @@ from tidewheel.runtime.scheduler import Scheduler
 from tidewheel.runtime.shard import AggregateKey, Shard
 from tidewheel.testing.log_contract.driver import read_all
 from tidewheel.testing.world import Outcome, World
-from tidewheel.wire.codec import decode_event, encode
+from tidewheel.wire.codec import decode, decode_event, encode
 from tidewheel.wire.messages import LogChunk
 
 TASKS = (Task(id="a", action=Run(command="true")), Task(id="b", action=Run(command="true"), needs=("a",)))
@@ -106,6 +106,20 @@ def test_the_new_log_has_the_same_states_and_goes_on(world: World, partitions: i
     assert len(unnamed) == 2
     assert len(created(new)) == len(runs) + 2
     assert sum(len(read_all(new, DEAD_LETTERS, number)) for number in range(partitions)) == 2
+
+
+def test_what_the_journal_answers_is_not_carried_over_though_the_position_came_back_old(world: World) -> None:
+    lost = [world.log.lose_commits(shard, commits) for commits in (10, 1) for shard in range(3)]
+    assert lost.count(True) > 2
+    new = MemoryLog(2, clock=lambda: world.now)
+    reshard(world.log, new)
+    carried = [decode(record.value or b"") for number in range(2) for record in read_all(new, COMMANDS, number)]
+    assert carried
+    assert not [command for command in carried if isinstance(command, c.Report | c.DeployDag)]
+    runs = created(new)
+    go_on(new, lambda: world.now)
+    assert len(created(new)) == len(runs) + 2
+    assert check_log(new, settled=True).ok
 
 
 def test_a_record_at_a_place_that_named_a_run_before_is_a_run_of_its_own(world: World) -> None:

@@ -36,6 +36,9 @@ from tidewheel.log.limits import oversize
 from tidewheel.log.partition import partition_of
 from tidewheel.log.written import written_shards
 
+#: Commits of a shard whose positions can be brought back.
+_FORMER_MAX = 1_000
+
 
 class Fault(enum.Enum):
     """How an injected commit fails."""
@@ -60,6 +63,8 @@ class MemoryLog:
         self._group = Group(partitions)
         self._committed: dict[tuple[str, int], int] = {}
         self._notes: dict[int, str] = {}
+        #: What each shard's positions and note were before, the latest last.
+        self._former: dict[int, deque[tuple[dict[str, int], str]]] = {}
         self._faults: deque[tuple[str | None, Fault]] = deque()
         self._starts: dict[tuple[str, int], int] = {}
         #: None is an offset without a record: a marker, or part of an aborted transaction.
@@ -158,6 +163,22 @@ class MemoryLog:
         with self._changed:
             self._faults.append((instance, fault))
 
+    def lose_commits(self, shard: int, commits: int) -> bool:
+        """Let the positions on a shard, and what stands beside them, be as they were so many changes ago.
+
+        That is what a broker does that dies hard and keeps the journals. Whoever holds the shard does not notice;
+        the next owner does. False if there were not that many.
+        """
+        with self._changed:
+            former = self._former.get(shard, deque())
+            if len(former) < commits:
+                return False
+            for _ in range(commits):
+                positions, note = former.pop()
+            self._committed.update({(topic, shard): position for topic, position in positions.items()})
+            self._notes[shard] = note
+            return True
+
     def cut(self, topic: str, partition: int, end: int) -> None:
         """Lose the records from this offset on, as an unclean election of a leader does."""
         with self._changed:
@@ -197,6 +218,14 @@ class MemoryLog:
             Record(record.topic, partition, len(log), record.key, record.value, record.headers, timestamp=timestamp)
         )
         return place, len(log) - 1
+
+    def _remember(self, shard: int) -> None:
+        """Keep the shard's positions as they are, before a commit moves them."""
+        positions = {topic: self._committed.get((topic, shard), 0) for topic in INPUTS}
+        former = self._former.setdefault(shard, deque(maxlen=_FORMER_MAX))
+        now = (positions, self._notes.get(shard, ""))
+        if not former or former[-1] != now:
+            former.append(now)
 
     def _take_fault(self, instance: str) -> Fault | None:
         for index, (wanted, fault) in enumerate(self._faults):
@@ -420,10 +449,11 @@ class MemoryOwner:
         if log._markers:
             for place in last:
                 log._records[place].append(None)
-        log._notes.update(self._notes)
         for shard in self._member.epochs.keys() - self._held:
+            log._remember(shard)
             for topic in INPUTS:
                 log._committed[topic, shard] = self._positions[topic, shard]
+        log._notes.update(self._notes)
         log._changed.notify_all()
         return last
 

@@ -22,6 +22,7 @@ from tidewheel.core.room import has_much_room, has_room, is_full
 from tidewheel.core.rules import Rules
 from tidewheel.core.state import Dag
 from tidewheel.log.interface import NOTE_BYTES_MAX, TRIGGERS, Log, LogMisconfigured, Owner, Reader, Record
+from tidewheel.runtime.answered import Answered
 from tidewheel.runtime.shard import Shard
 from tidewheel.runtime.work import Work
 from tidewheel.wire.codec import DecodeError
@@ -65,6 +66,15 @@ def was_postponed(postponed: Mapping[str, Extent], record: Record) -> bool:
     command = _command(record)
     extent = postponed.get(command.dag) if command is not None else None
     return extent is not None and extent.first <= record.offset <= extent.last
+
+
+def still_waiting(postponed: Mapping[str, Extent], answered: Answered) -> dict[str, Extent]:
+    """What of it waits in truth: the note may be older than the journal, like the position it stands beside."""
+    left = {
+        dag: Extent(max(extent.first, answered.triggers.get(dag, -1) + 1), extent.last)
+        for dag, extent in postponed.items()
+    }
+    return {dag: extent for dag, extent in left.items() if extent.first <= extent.last}
 
 
 def write_note(note: Note) -> str:
@@ -113,7 +123,8 @@ class Backlog:
         """A shard is ours, or ours anew after a batch that was not committed: what its note says holds."""
         self._end_scan(shard.number)
         self._crowded.discard(shard.number)
-        self._notes[shard.number] = read_note(text)
+        note = self._notes[shard.number] = read_note(text)
+        note.postponed = still_waiting(note.postponed, shard.answered)
         self._written[shard.number] = text
         shard.count()
         shard.full = self._notes[shard.number].full

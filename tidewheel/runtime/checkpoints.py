@@ -45,6 +45,7 @@ class Round:
         self._heads = dict(shard.heads)
         self._writer = shard.writer
         self._seqs = shard.seqs
+        self._commands = dict(shard.answered.commands)
         self._changed = frozenset(shard.dirty)
         self._waiting = deque(sorted(shard.dirty))
         #: Parts of a state larger than a piece, and the keys of them all.
@@ -95,6 +96,7 @@ class Round:
         parts = [data[at : at + PART_BYTES_MAX] for at in range(0, len(data), PART_BYTES_MAX)]
         keys = tuple(f"{key.kind}/{key.name}/{state.seq}/{number}".encode() for number in range(len(parts)))
         self._set = (key, keys)
+        trigger = self.shard.answered.triggers.get(key.name, -1) if key.kind == "dag" else -1
         for number, (record_key, part) in enumerate(zip(keys, parts, strict=True)):
             snapshot = Snapshot(
                 kind=key.kind,
@@ -105,6 +107,7 @@ class Round:
                 parts=len(parts),
                 state=part,
                 number=self.shard.numbers.setdefault(key, len(self.shard.numbers)),
+                trigger=trigger,
             )
             self._rest.append(Append(SNAPSHOTS, record_key, sealed(snapshot), partition=self.shard.number))
 
@@ -118,7 +121,10 @@ class Round:
     def _end(self) -> list[Append]:
         in_use = {key for keys in (self.shard.stored | self._whole).values() for key in keys}
         checkpoint = msgspec.structs.replace(
-            checkpoint_of(self.shard.number, self._heads, self._writer, len(self.shard.numbers)), seqs=self._seqs
+            checkpoint_of(self.shard.number, self._heads, self._writer, len(self.shard.numbers)),
+            seqs=self._seqs,
+            events_command=self._commands.get(EVENTS, -1),
+            pool_events_command=self._commands.get(POOL_EVENTS, -1),
         )
         return [
             *self._tombstones(self.shard.stale - in_use),

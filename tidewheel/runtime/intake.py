@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import cast
 
 from tidewheel.core import commands as c
-from tidewheel.log.interface import TRIGGERS, Record
+from tidewheel.log.interface import COMMANDS, TRIGGERS, Record
+from tidewheel.runtime.answered import Answered
 from tidewheel.runtime.backlog import Backlog
 from tidewheel.runtime.shard import shard_of, target_of
 from tidewheel.runtime.work import Work
@@ -14,8 +15,11 @@ from tidewheel.wire.codec import DecodeError, decode
 from tidewheel.wire.triggers import decode_trigger
 
 
-def take_in(work: Work, record: Record, partitions: int, backlog: Backlog) -> None:
-    """Decide one input record, unless it is a trigger that has to wait; one that is no command is a dead letter."""
+def take_in(work: Work, record: Record, partitions: int, backlog: Backlog, answered: Answered) -> None:
+    """Decide one input record, unless it was answered before, or is a trigger that has to wait; one that is no command
+    is a dead letter."""
+    if record.topic == COMMANDS and answered.covers_command(record.offset):
+        return
     try:
         command = command_of(record)
     except DecodeError as error:
@@ -25,7 +29,9 @@ def take_in(work: Work, record: Record, partitions: int, backlog: Backlog) -> No
     if shard_of(name, partitions) != record.partition:
         work.forward(record, name, command)
         return
-    if record.topic == TRIGGERS and not backlog.admits(work, name, record):
+    if record.topic == TRIGGERS and (
+        answered.covers_trigger(name, record.offset) or not backlog.admits(work, name, record)
+    ):
         return
     work.handle(command, f"{record.topic}/{record.partition}/{record.offset}", record)
 

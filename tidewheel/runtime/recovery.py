@@ -14,7 +14,7 @@ import structlog
 from tidewheel.core.events import DagEvent, JournalRepaired
 from tidewheel.core.fold import fold
 from tidewheel.core.snapshot import empty
-from tidewheel.log.interface import JOURNALS, SNAPSHOTS, Log, Record
+from tidewheel.log.interface import INPUTS, JOURNALS, SNAPSHOTS, Log, Record
 from tidewheel.runtime.journal import JournalBroken, JournalFault, broken, follow, prove
 from tidewheel.runtime.repairs import Repair, in_force, read_to_end, repairs_of
 from tidewheel.runtime.shard import CHECKPOINT_SOON, KIND_OF, AggregateKey, JournalHead, Shard
@@ -64,6 +64,7 @@ def bring_each_up_to_date(
         else:
             faults[number] = fault
             by_number[number].forget()
+    _doubt_answers(shards, source)
     if folded:
         log.info(
             "shards are up to date",
@@ -72,6 +73,14 @@ def bring_each_up_to_date(
             took_ms=clock() - begun,
         )
     return folded, faults
+
+
+def _doubt_answers(shards: Sequence[Shard], source: Log) -> None:
+    """Believe no answers to inputs that are not there: the log may have lost them, or be another one."""
+    told = [shard for shard in shards if shard.answered.commands or shard.answered.triggers]
+    ends = source.end_offsets([(topic, shard.number) for shard in told for topic in INPUTS]) if told else {}
+    for shard in told:
+        shard.answered.believe({topic: ends[topic, shard.number] for topic in INPUTS})
 
 
 def _misled(shard: Shard, fault: JournalFault | None) -> bool:
@@ -234,6 +243,7 @@ def _follow(shard: Shard, record: Record, claim: JournalHead | None) -> None:
                 raise broken(head, *place, "does_not_follow", detail, found=recorded) from error
             shard.dirty.add(key)
             shard.events_since_checkpoint += 1
+        shard.answered.note(record.topic, event, recorded.cause)
     shard.heads[record.topic] = follow(head, record, recorded)
     shard.writer = max(shard.writer, recorded.writer)
 

@@ -12,7 +12,7 @@ they are carried over whole or not at all.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import cast
 
@@ -38,6 +38,7 @@ from tidewheel.log.interface import (
     Record,
 )
 from tidewheel.log.partition import partition_of
+from tidewheel.runtime.answered import Answered
 from tidewheel.runtime.backlog import read_note, was_postponed
 from tidewheel.runtime.checkpoints import Round
 from tidewheel.runtime.intake import command_of
@@ -82,8 +83,8 @@ def reshard(old: Log, new: Log, progress: Callable[[int], None] | None = None) -
     """
     _refuse_owners(old, "old")
     _refuse_owners(new, "new")
-    states = _states(old)
-    requests, ends = _requests(old, new.partitions)
+    states, answered = _states(old)
+    requests, ends = _requests(old, new.partitions, answered)
     finished = any(new.end_offset(topic, q) for topic in INPUTS for q in range(new.partitions))
     writing = _Writing(new, progress)
     try:
@@ -121,14 +122,17 @@ def _refuse_owners(log: Log, which: str) -> None:
         )
 
 
-def _states(log: Log) -> dict[AggregateKey, str]:
-    """The hash of every aggregate's state, folded from the journals' beginning; a shard at a time."""
+def _states(log: Log) -> tuple[dict[AggregateKey, str], list[Answered]]:
+    """The hash of every aggregate's state, folded from the journals' beginning, a shard at a time; and what each shard
+    has answered."""
     found: dict[AggregateKey, str] = {}
+    answered: list[Answered] = []
     for number in range(log.partitions):
         shard = Shard(number)
         bring_up_to_date([shard], log, lambda: 0, snapshots=False)
         found.update((key, state_hash(state)) for key, state in shard.aggregates.items())
-    return found
+        answered.append(shard.answered)
+    return found, answered
 
 
 def _compare(before: Mapping[AggregateKey, str], after: Mapping[AggregateKey, str]) -> None:
@@ -215,7 +219,9 @@ def _digest(record: Record) -> bytes:
     return blake2b((record.key or b"") + b"\0" + (record.value or b""), digest_size=8).digest()
 
 
-def _requests(old: Log, partitions: int) -> tuple[list[Append], dict[tuple[str, int], int]]:
+def _requests(
+    old: Log, partitions: int, answered: Sequence[Answered]
+) -> tuple[list[Append], dict[tuple[str, int], int]]:
     """What nobody has answered yet, for its new place, and where the old inputs end.
 
     A trigger becomes the command it stands for, so that its run keeps the name that its first place gave it. Triggers
@@ -235,14 +241,18 @@ def _requests(old: Log, partitions: int) -> tuple[list[Append], dict[tuple[str, 
             notes[record.partition], record
         ):
             continue
+        if record.topic == COMMANDS and answered[record.partition].covers_command(record.offset):
+            continue
         try:
             command = command_of(record)
         except DecodeError:
             carried.append(Append(record.topic, record.key or b"", record.value, record.headers))
             continue
-        name = target_of(cast("c.DagCommand | c.PoolCommand", command)).name.encode()
+        name = target_of(cast("c.DagCommand | c.PoolCommand", command)).name
+        if record.topic == TRIGGERS and answered[record.partition].covers_trigger(name, record.offset):
+            continue
         value = encode(command) if record.topic == TRIGGERS else record.value
-        carried.append(Append(COMMANDS, name, value, (), partition_of(name, partitions)))
+        carried.append(Append(COMMANDS, name.encode(), value, (), partition_of(name.encode(), partitions)))
         if len(carried) > _REQUESTS_MAX:
             raise ReshardRefused(
                 f"over {_REQUESTS_MAX} requests wait in the old log: let its schedulers work them off first"

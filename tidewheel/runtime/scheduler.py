@@ -196,7 +196,7 @@ class Scheduler:
         work = Work(self._owned, self._log.partitions, self._rules, now)
         inputs = [record for record in batch.records if record.partition in self._owned]
         for record in inputs:
-            take_in(work, record, self._log.partitions, self._backlog)
+            take_in(work, record, self._log.partitions, self._backlog, self._owned[record.partition].answered)
         timers = self._timers.pop_due(self._owned, now, self._most)
         for timer in timers:
             work.handle(timer, "timer")

@@ -10,6 +10,7 @@ from tidewheel.core import commands as c
 from tidewheel.core.state import Aggregate, Dag
 from tidewheel.log.interface import EVENTS, POOL_EVENTS
 from tidewheel.log.partition import partition_of
+from tidewheel.runtime.answered import Answered
 from tidewheel.wire.codec import GENESIS
 
 Kind: TypeAlias = Literal["dag", "pool"]
@@ -66,10 +67,15 @@ class Shard:
     claims: dict[str, JournalHead] = field(default_factory=dict)
     #: What ``seqs`` must come to when snapshots have been folded on from; None: nothing says so.
     seqs_expected: int | None = None
+    #: Inputs that its journals answer, however old the position may be that the next owner is given.
+    answered: Answered = field(init=False)
     #: Live runs of all its DAGs, and the length of their inputs; so many that it reads no triggers.
     runs: int = 0
     input_bytes: int = 0
     full: bool = False
+
+    def __post_init__(self) -> None:
+        self.answered = Answered(self.number)
 
     @property
     def seqs(self) -> int:
@@ -110,6 +116,7 @@ class Shard:
         self.stored.clear()
         self.numbers.clear()
         self.seqs_expected = None
+        self.answered = Answered(self.number)
 
 
 _POOL_COMMANDS = (

@@ -50,6 +50,7 @@ def restore(shard: Shard, records: Iterable[Record]) -> None:
     restored: dict[AggregateKey, Aggregate] = {}
     stored: dict[AggregateKey, tuple[bytes, ...]] = {}
     numbers: dict[AggregateKey, int] = {}
+    triggers: dict[str, int] = {}
     for key, versions in sets.items():
         whole = _newest_whole(key, versions, checkpoint_record.offset)
         state = None if whole is None else _joined(key, whole)
@@ -58,12 +59,17 @@ def restore(shard: Shard, records: Iterable[Record]) -> None:
         restored[key] = state
         stored[key] = tuple(whole[number][0].key or b"" for number in range(len(whole)))
         numbers[key] = whole[0][1].number
+        if whole[0][1].trigger >= 0:
+            triggers[key.name] = whole[0][1].trigger
     if sorted(numbers.values()) != list(range(len(numbers))) or len(numbers) < checkpoint.aggregates:
         log.warning("a snapshot is missing; the journal is read instead", shard=shard.number)
         return
     shard.aggregates.update(restored)
     shard.stored.update(stored)
     shard.numbers.update(numbers)
+    shard.answered.triggers.update(triggers)
+    commands = {EVENTS: checkpoint.events_command, POOL_EVENTS: checkpoint.pool_events_command}
+    shard.answered.commands.update({journal: offset for journal, offset in commands.items() if offset >= 0})
     shard.stale -= {record_key for keys in stored.values() for record_key in keys}
     # What an older release wrote is written anew with the next checkpoint.
     shard.dirty.update(key for key in restored if sets[key][restored[key].seq][0][1].format != FORMAT)

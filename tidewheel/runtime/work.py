@@ -64,6 +64,8 @@ class Work:
         self._pools: dict[str, None] = {}
         self._event_count: dict[int, int] = {}
         self._armed: list[tuple[int, Timer]] = []
+        #: Shard, journal topic, event and cause of each event.
+        self._causes: list[tuple[int, str, object, str]] = []
         self.appends: list[Append] = []
         self.mail: list[Append] = []
         self.events = 0
@@ -149,6 +151,7 @@ class Work:
         self._armed += armed
         self._heads[shard.number, topic] = JournalHead(head.offset, shard_seq, chain, shard.writer)
         self._states[key] = decision.state
+        self._causes += [(shard.number, topic, event, cause) for event in decision.events]
         self._event_count[shard.number] = self._event_count.get(shard.number, 0) + len(appends)
         self.events += len(appends)
         if isinstance(decision.state, Pool) and decision.state.heads:
@@ -191,6 +194,9 @@ class Work:
     def forward(self, record: Record, key: str, command: c.Command) -> None:
         """Send a record that lies on the wrong partition to its right one, decoded, so that its identity stays its
         first place's. A trigger stays a trigger, which may have to wait."""
+        if isinstance(command, c.StartRun) and not command.run_id:
+            place = f"{record.topic}.{record.partition}.{record.offset}.{record.timestamp}"
+            command = msgspec.structs.replace(command, run_id=f"{command.kind}__{place}")
         topic, data = record.topic, encode(command)
         if isinstance(command, c.StartRun) and topic == TRIGGERS:
             data = encode(_trigger(command))
@@ -211,4 +217,6 @@ class Work:
             self._shards[number].heads[topic] = JournalHead(last + 1, head.shard_seq, head.chain, head.writer, last)
         for number, events in self._event_count.items():
             self._shards[number].events_since_checkpoint += events
+        for number, topic, event, cause in self._causes:
+            self._shards[number].answered.note(topic, event, cause)
         return self._armed

@@ -71,6 +71,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     state: bytes
     #: Number of the aggregate among those of its shard, from 0 without gap; -1: written before there were numbers.
     number: int = -1
+    #: Offset on ``triggers`` of the last one that this DAG has answered; -1: none that is known.
+    trigger: int = -1
     #: Proves that the record is as it was written (``runtime.seals``).
     seal: int = 0
 
@@ -93,5 +95,8 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     aggregates: int = -1
     #: Sum of ``seq`` over all aggregates as of these places: what a recovery must come to. -1: not known.
     seqs: int = -1
+    #: Offset on ``commands`` of the last one that each journal answers up to here; -1: none that is known.
+    events_command: int = -1
+    pool_events_command: int = -1
     #: Proves that the record is as it was written (``runtime.seals``).
     seal: int = 0

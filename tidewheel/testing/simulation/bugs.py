@@ -31,11 +31,13 @@ from tidewheel.log.group import Group
 from tidewheel.log.interface import COMMANDS
 from tidewheel.log.memory import MemoryOwner
 from tidewheel.runtime import checkpoints, work
+from tidewheel.runtime.answered import Answered
 from tidewheel.runtime.scheduler import Scheduler
 from tidewheel.runtime.shard import shard_of, target_of
 from tidewheel.runtime.timers import Timers
 from tidewheel.testing.simulation.campaign import Plant
 from tidewheel.wire.codec import GENESIS, encode_event
+from tidewheel.wire.messages import Snapshot
 
 
 class Bug(NamedTuple):
@@ -75,25 +77,33 @@ def fence_off() -> Any:
 
 def position_ahead() -> Any:
     """The committed position is one past what was read."""
-    return _shifted_positions(1)
-
-
-def position_behind() -> Any:
-    """The committed position is one short of what was read."""
-    return _shifted_positions(-1)
-
-
-def _shifted_positions(by: int) -> Any:
     write = MemoryOwner._write
 
     def shifted(self: MemoryOwner, appends: Any) -> Any:
         last = write(self, appends)
         for shard in self._member.epochs:
             place = (COMMANDS, shard)
-            self._log._committed[place] = max(0, self._log._committed[place] + by)
+            self._log._committed[place] += 1
         return last
 
     return _replaced((MemoryOwner, "_write", shifted))
+
+
+def old_position_believed() -> Any:
+    """Whatever lies behind the group's position is decided, though the journal answers it."""
+    return _replaced((Answered, "covers_command", lambda *_: False))
+
+
+def checkpoint_without_answers() -> Any:
+    """Snapshots and checkpoints do not say which inputs are answered."""
+    seal = checkpoints.sealed
+
+    def silent(message: Any) -> bytes:
+        if isinstance(message, Snapshot):
+            return seal(msgspec.structs.replace(message, trigger=-1))
+        return seal(msgspec.structs.replace(message, events_command=-1, pool_events_command=-1))
+
+    return _replaced((checkpoints, "sealed", silent))
 
 
 def rewind_forgotten() -> Any:
@@ -446,7 +456,8 @@ def _other_heads(change: Callable[[Any], Any]) -> Any:
 _PLANTS: tuple[Plant, ...] = (
     fence_off,
     position_ahead,
-    position_behind,
+    old_position_believed,
+    checkpoint_without_answers,
     rewind_forgotten,
     mail_before_commit,
     abort_adopted,

@@ -34,6 +34,7 @@ KINDS: Mapping[str, str] = {
     "pause": "a process stops at this point of its turn while the others go on, and then goes on itself",
     "log_away": "what a process asks of the log at this point finds it away",
     "session_lost": "a scheduler's session ran out: its shards went to others, and it does not know yet",
+    "position_lost": "the group's position on a shard comes back older than its journals, with what stands beside it",
     "scheduler_killed": "a scheduler dies between two turns",
     "commit_aborted": "a commit fails and nothing is written",
     "commit_doubt_lost": "a commit's outcome stays open; in truth nothing was written",

@@ -54,6 +54,8 @@ class Restarts:
                     bring_up_to_date([restarted], self._world.log, lambda: 0)
                     if _ends(restarted) != _ends(alone) or restarted.aggregates != alone.aggregates:
                         yield f"a restart from the snapshots of shard {shard.number} is not what its journal says"
+                    elif restarted.answered != alone.answered:
+                        yield f"a restart from the snapshots of shard {shard.number} takes other inputs for answered"
         except JournalBroken as error:
             yield f"a restart finds the journal broken: {error}"
 
@@ -70,6 +72,8 @@ class Restarts:
             yield f"{process.name} believes that shard {shard.number} ends at {_ends(shard)}, not at {_ends(alone)}"
         if shard.aggregates.keys() != alone.aggregates.keys():
             yield f"{process.name} knows other aggregates of shard {shard.number} than the journal"
+        if shard.answered != alone.answered:
+            yield f"{process.name} takes other inputs of shard {shard.number} for answered than its journal"
         for key, state in alone.aggregates.items():
             mine = shard.aggregates.get(key)
             if mine is not None and self._compared.get(key) is mine:

@@ -46,6 +46,7 @@ class Mishaps:
                 self._hit_scheduler: 8,
                 self._hit_projector: 2,
                 self._lose_session: 1,
+                self._lose_position: 2,
                 self._kill_scheduler: 1,
                 self._break_commit: 3,
                 self._step_clock: 1,
@@ -124,6 +125,14 @@ class Mishaps:
         if self._world.processes:
             self._world.faults["session_lost"] += 1
             self._world.log.expel(self._rng.choice(self._world.processes).name)
+
+    def _lose_position(self) -> None:
+        """The only broker died hard, and all its clients lost it for a while."""
+        world, rng = self._world, self._rng
+        if world.log.lose_commits(rng.randrange(world.log.partitions), rng.choice([1, 3, 20, 100])):
+            world.faults["position_lost"] += 1
+            for process in world.processes:
+                world.log.expel(process.name)
 
     def _kill_scheduler(self) -> None:
         name = self._rng.choice(self._world.names)

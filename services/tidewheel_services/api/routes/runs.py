@@ -202,4 +202,6 @@ def _inputs(inputs: dict[str, Any]) -> str:
 
 
 def _new_run_id() -> str:
-    return f"api__{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}__{uuid.uuid4().hex[:8]}"
+    # Named here, before it is asked for: read twice by whatever mishap, the request is for one run. Two requests of one
+    # second must not meet: the second would start nothing.
+    return f"api__{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}__{uuid.uuid4().hex[:16]}"
