@@ -33,6 +33,7 @@ from tidewheel.log.memory import MemoryOwner
 from tidewheel.runtime import checkpoints, work
 from tidewheel.runtime.answered import Answered
 from tidewheel.runtime.scheduler import Scheduler
+from tidewheel.runtime.seals import sealed
 from tidewheel.runtime.shard import shard_of, target_of
 from tidewheel.runtime.timers import Timers
 from tidewheel.testing.simulation.campaign import Plant
@@ -96,12 +97,11 @@ def old_position_believed() -> Any:
 
 def checkpoint_without_answers() -> Any:
     """Snapshots and checkpoints do not say which inputs are answered."""
-    seal = checkpoints.sealed
 
     def silent(message: Any) -> bytes:
         if isinstance(message, Snapshot):
-            return seal(msgspec.structs.replace(message, trigger=-1))
-        return seal(msgspec.structs.replace(message, events_command=-1, pool_events_command=-1))
+            return sealed(msgspec.structs.replace(message, trigger=-1))
+        return sealed(msgspec.structs.replace(message, events_command=-1, pool_events_command=-1))
 
     return _replaced((checkpoints, "sealed", silent))
 
