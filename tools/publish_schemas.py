@@ -26,7 +26,9 @@ _WORDS = {
     "kind": "manual",
     "pool": "default",
     "run_id": "manual__2026 ü",
+    "state": "skipped",
     "task": "load_0",
+    "then": "scheduled",
     "waits_for": "approval",
     "worker": "worker-1.example:7",
 }

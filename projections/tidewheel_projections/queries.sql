@@ -39,7 +39,7 @@ WHERE v.dag = %(dag)s::text COLLATE "C" AND v.version = %(version)s::text COLLAT
 SELECT dag, run_id, version, kind, state, tidewheel.iso(logical_date) AS logical_date, tidewheel.iso(created_at) AS created_at,
        tidewheel.iso(started_at) AS started_at, tidewheel.iso(ended_at) AS ended_at,
        tidewheel.iso(cancel_requested_at) AS cancel_requested_at, reason, deadlines_missed,
-       actor, tasks, counts, shard_seq
+       actor, rerun_of, tasks, counts, shard_seq
 FROM tidewheel.runs r
 WHERE (%(dag)s::text IS NULL OR dag = %(dag)s::text COLLATE "C")
   AND (%(states)s::text[] IS NULL OR state = ANY (%(states)s::text[]))
@@ -55,7 +55,7 @@ LIMIT %(limit)s::bigint
 SELECT dag, run_id, version, kind, state, tidewheel.iso(logical_date) AS logical_date, tidewheel.iso(created_at) AS created_at,
        tidewheel.iso(started_at) AS started_at, tidewheel.iso(ended_at) AS ended_at,
        tidewheel.iso(cancel_requested_at) AS cancel_requested_at, reason, deadlines_missed,
-       actor, tasks, counts, shard_seq,
+       actor, rerun_of, tasks, counts, shard_seq,
        tidewheel.iso(interval_start) AS interval_start, tidewheel.iso(interval_end) AS interval_end, inputs
 FROM tidewheel.runs
 WHERE dag = %(dag)s::text COLLATE "C" AND run_id = %(run_id)s::text COLLATE "C"

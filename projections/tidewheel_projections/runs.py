@@ -45,6 +45,8 @@ class Run(msgspec.Struct):
     reason: str
     deadlines_missed: str
     actor: str
+    #: The run that this one repeats; empty: none.
+    rerun_of: str
     tasks: int
     counts: dict[str, int]
     shard_seq: int
@@ -66,9 +68,10 @@ def fold_run_created(event: e.RunCreated, tasks: int, shard_seq: int) -> Run:
         started_at=None,
         ended_at=None,
         cancel_requested_at=None,
-        reason="",
+        reason=event.reason,
         deadlines_missed="[]",
         actor=event.actor,
+        rerun_of=event.rerun_of,
         tasks=tasks,
         counts={"scheduled": tasks},
         shard_seq=shard_seq,

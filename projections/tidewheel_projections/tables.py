@@ -174,6 +174,7 @@ RUNS = Table(
         ("reason", "text"),
         ("deadlines_missed", "json"),
         ("actor", "text"),
+        ("rerun_of", "text"),
         ("tasks", "integer"),
         ("counts", "json"),
         ("shard_seq", "bigint"),

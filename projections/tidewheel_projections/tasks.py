@@ -83,6 +83,7 @@ TaskAndAttemptChange: TypeAlias = (
     | e.LeaseExpired
     | e.TaskCancelRequested
     | e.TaskCancelled
+    | e.TaskMarked
     | e.TaskSkipped
     | e.TaskUpstreamFailed
 )
@@ -208,6 +209,17 @@ def fold_task(row: Task, event: TaskChange, shard_seq: int) -> None:
             row.reason = WAITS_FOR_MAX_TASKS
         case e.TaskCancelRequested():
             row.reason = event.reason
+        case e.TaskMarked():
+            row.output = event.output
+            row.reason = _marked(event)
+            if not event.ending:
+                row.state = event.state
+                row.ended_at = event.at
+                row.retry_at = None
+        case e.TaskCancelled() if event.then:
+            # Why is told already, by whoever decided it.
+            row.state = event.then
+            row.ended_at = event.at
         case e.TaskCancelled():
             _end_unrun(row, "cancelled", event)
         case e.TaskSkipped():
@@ -231,6 +243,11 @@ def _defer(row: Task, event: e.TaskDeferred) -> None:
     )
     row.reason = explain_wait(wait)
     row.output = None
+
+
+def _marked(event: e.TaskMarked) -> str:
+    said = f"marked {event.state} by {event.actor}"
+    return f"{said}: {event.reason}" if event.reason else said
 
 
 def _end_unrun(row: Task, state: str, event: e.TaskCancelled | e.TaskSkipped | e.TaskUpstreamFailed) -> None:
@@ -284,6 +301,13 @@ def fold_attempt(row: Attempt, event: AttemptEvent, shard_seq: int) -> None:
             row.retry_at = event.retry_at
         case e.TaskCancelRequested():
             row.cancel_requested_at = event.at
+        case e.TaskMarked() if event.ending:
+            row.cancel_requested_at = event.at
+        case e.TaskMarked():
+            row.state = "cancelled"
+            row.ended_at = event.at
+            row.expires_at = None
+            row.message = _marked(event)
         case e.TaskCancelled():
             _end_attempt(row, "cancelled", event)
         case e.TaskSkipped():

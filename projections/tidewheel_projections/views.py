@@ -95,6 +95,8 @@ class RunRow(msgspec.Struct, frozen=True):
     reason: str
     deadlines_missed: list[MissedDeadline]
     actor: str
+    #: The run that this one repeats; empty: none.
+    rerun_of: str
     tasks: int
     counts: dict[str, int]
     shard_seq: int

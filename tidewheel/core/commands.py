@@ -14,6 +14,8 @@ import msgspec
 
 RunKind = Literal["scheduled", "manual", "api", "kafka"]
 RequestKind = Literal["manual", "api", "kafka"]
+#: What a person may say of how a task ended.
+Mark = Literal["success", "failed", "skipped"]
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +93,11 @@ class UnpauseDag(Request, frozen=True, kw_only=True):
 
 
 class StartRun(Request, frozen=True, kw_only=True):
-    """Create a run. A ``run_id`` that exists already names that run and starts nothing."""
+    """Create a run. A ``run_id`` that exists already names that run and starts nothing.
+
+    One that repeats another names it in ``rerun_of`` and takes over its interval. ``version``: the current one when
+    empty.
+    """
 
     dag: str
     run_id: str = ""
@@ -101,6 +107,11 @@ class StartRun(Request, frozen=True, kw_only=True):
     #: The DAG's trigger that asks, and the record it answers as ``topic/partition/offset``; empty: none of them does.
     trigger: str = ""
     origin: str = ""
+    reason: str = ""
+    version: str = ""
+    rerun_of: str = ""
+    interval_start: int | None = None
+    interval_end: int | None = None
 
 
 class CancelRun(Request, frozen=True, kw_only=True):
@@ -109,6 +120,20 @@ class CancelRun(Request, frozen=True, kw_only=True):
     dag: str
     run_id: str
     reason: str = ""
+
+
+class MarkTask(Request, frozen=True, kw_only=True):
+    """Say by hand how a task of a run ended. A live attempt is ended first, whatever it reports.
+
+    ``output``: of a success, JSON text for the tasks downstream.
+    """
+
+    dag: str
+    run_id: str
+    task: str
+    state: Mark
+    reason: str = ""
+    output: str | None = None
 
 
 class GrantSlot(AttemptCommand, frozen=True, kw_only=True):
@@ -299,6 +324,7 @@ DagCommand = (
     | UnpauseDag
     | StartRun
     | CancelRun
+    | MarkTask
     | GrantSlot
     | RefuseSlot
     | ReportStarted

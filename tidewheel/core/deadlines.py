@@ -76,7 +76,7 @@ def due_at(state: Aggregate, timer: Timer, backlog_runs: int) -> int | None:
 def _may_begin(state: Dag, run: RunState, name: str) -> bool:
     """Whether instances of a mapped task wait for nothing but a turn."""
     fan = run.task(name).fan
-    if fan is None or run.cancel_requested:
+    if fan is None or run.cancel_requested or run.phase != "running" or run.task(name).then:
         return False
     return fan.room(state.definitions[run.version].tasks[name].max_parallel) > 0
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from tidewheel.core.commands import FailureKind, RunKind
+from tidewheel.core.commands import FailureKind, Mark, RunKind
 from tidewheel.core.workflow import DeadlineAction, DeadlineFrom
 
 
@@ -103,7 +103,10 @@ class SlotsSkipped(DagEvent, frozen=True, kw_only=True):
 
 
 class RunCreated(RunEvent, frozen=True, kw_only=True):
-    """A run exists, queued. Of kind ``scheduled``, it answers the slot ``logical_date`` and moves the cursor there."""
+    """A run exists, queued. Of kind ``scheduled``, it answers the slot ``logical_date`` and moves the cursor there.
+
+    ``rerun_of`` names the run that it repeats.
+    """
 
     version: str
     kind: RunKind
@@ -114,6 +117,8 @@ class RunCreated(RunEvent, frozen=True, kw_only=True):
     #: The DAG's trigger that asked, and the record it answered as ``topic/partition/offset``; empty: none of them did.
     trigger: str = ""
     origin: str = ""
+    rerun_of: str = ""
+    reason: str = ""
 
 
 class RunStarted(RunEvent, frozen=True, kw_only=True):
@@ -278,10 +283,24 @@ class TaskCancelRequested(TaskEvent, frozen=True, kw_only=True):
 
 
 class TaskCancelled(TaskEvent, frozen=True, kw_only=True):
-    """The task will not run any more, and nothing of it is running."""
+    """The task will not run any more, and nothing of it is running.
+
+    ``then`` names what a person had decided about it while it was live: the state it was marked with, or
+    ``scheduled``, since it was cleared. Empty: it is cancelled.
+    """
 
     worker: str = ""
     reason: str = ""
+    then: str = ""
+
+
+class TaskMarked(TaskEvent, frozen=True, kw_only=True):
+    """A person said how the task ended. ``ending``: its live attempts have to end before it has."""
+
+    state: Mark
+    reason: str = ""
+    output: str | None = None
+    ending: bool = False
 
 
 class ReportRefused(TaskEvent, frozen=True, kw_only=True):
@@ -421,6 +440,7 @@ AnyDagEvent = (
     | TaskUpstreamFailed
     | TaskCancelRequested
     | TaskCancelled
+    | TaskMarked
     | ReportRefused
 )
 AnyPoolEvent = (

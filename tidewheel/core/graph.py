@@ -55,6 +55,11 @@ class Tally(NamedTuple):
             case _:
                 raise AssertionError(f"a task that is {phase} has not ended")
 
+    def minus(self, phase: TaskPhase) -> Tally:
+        """The tally without one upstream that had ended in ``phase``."""
+        once = Tally().plus(phase)
+        return Tally(*(count - less for count, less in zip(self, once, strict=True)))
+
 
 def judge(rule: TriggerRule, tally: Tally, needs: int) -> Verdict:
     """What ``rule`` says of a task with ``needs`` upstreams, ``tally`` of which have ended.

@@ -7,6 +7,7 @@ are at work, and ends with the last of them.
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from tidewheel.core.graph import Tally
 
@@ -18,6 +19,10 @@ class Fan(msgspec.Struct, frozen=True):
     #: Instances that have begun, the first one that has not being ``begun`` itself.
     begun: int = 0
     ended: Tally = Tally()
+    #: By a person's word: instances before ``begun`` that are to begin once more, in order, and instances behind it
+    #: that have ended already.
+    again: tuple[int, ...] = ()
+    early: tuple[int, ...] = ()
 
     @property
     def all_ended(self) -> bool:
@@ -26,10 +31,39 @@ class Fan(msgspec.Struct, frozen=True):
 
     def room(self, max_parallel: int | None) -> int:
         """How many more instances may begin now."""
-        waiting = self.items - self.begun
+        waiting = self.items - self.begun - len(self.early) + len(self.again)
         if max_parallel is None:
             return waiting
-        return max(0, min(waiting, max_parallel - (self.begun - sum(self.ended))))
+        at_work = self.items - waiting - sum(self.ended)
+        return max(0, min(waiting, max_parallel - at_work))
+
+    def next(self, count: int) -> list[int]:
+        """The indexes of the next ``count`` instances to begin, fewer if fewer wait."""
+        found = list(self.again[:count])
+        index = self.begun
+        while len(found) < count and index < self.items:
+            if index not in self.early:
+                found.append(index)
+            index += 1
+        return found
+
+    def with_begun(self, index: int) -> Fan:
+        """The instance does not wait any more."""
+        if self.again and index in self.again:
+            at = self.again.index(index)
+            return replace(self, again=self.again[:at] + self.again[at + 1 :])
+        if index > self.begun:
+            return replace(self, early=(*self.early, index))
+        begun = index + 1
+        while begun in self.early:
+            begun += 1
+        return replace(self, begun=begun, early=tuple(one for one in self.early if one > begun) if self.early else ())
+
+    def with_waiting(self, index: int) -> Fan:
+        """The instance waits to begin once more."""
+        if index in self.early:
+            return replace(self, early=tuple(one for one in self.early if one != index))
+        return replace(self, again=tuple(sorted((*self.again, index))))
 
 
 def instance_name(task: str, index: int) -> str:

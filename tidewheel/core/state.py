@@ -55,14 +55,16 @@ class TaskState(msgspec.Struct, frozen=True):
     #: Of an attempt that is deferred: what it waits for.
     wait: Wait | None = None
     cancel_requested: bool = False
+    #: What a person decided about it while it was live, for when it is not any more.
+    then: str = ""
     #: Place among the DAG's tasks that wait for ``max_tasks``; None: not waiting there.
     ready_order: int | None = None
     upstreams: Tally = Tally()
 
     @property
-    def untouched(self) -> bool:
-        """Whether nothing of it has begun or ended."""
-        return self.phase == "scheduled" and self.attempt == 0 and self.ready_order is None
+    def awaits_turn(self) -> bool:
+        """Whether its turn has not come: it waits for its upstreams, or an instance for those before it."""
+        return self.phase == "scheduled" and self.ready_order is None
 
     @property
     def live(self) -> bool:

@@ -9,7 +9,8 @@ raises.
         upstream_failed, cancelled, failed (its ``if`` does not evaluate)
 
 A ``TaskFailed`` or ``LeaseExpired`` that carries ``retry_at`` leads to ``retrying`` instead of the state the table
-names.
+names. A person may say more: ``TaskMarked`` leads to the state that it names, from any state but those of
+a live attempt, which ends first; its ``TaskCancelled`` then leads there by ``then``.
 """
 
 from __future__ import annotations
@@ -92,20 +93,44 @@ RUN: Mapping[tuple[RunPhase, type[e.Event]], RunPhase] = {
 }
 
 
+#: From here a task can be marked at once. What is live, or waits for instances that are, is told to end first.
+MARKED_AT_ONCE: frozenset[TaskPhase] = TASK_ENDED | {"scheduled", "queued", "retrying", "deferred"}
+MARKED_LATER: frozenset[TaskPhase] = LIVE | {"deferred"}
+#: What a person can have decided about a task while it was live.
+DECIDED: Mapping[str, TaskPhase] = {
+    "scheduled": "scheduled",
+    "success": "success",
+    "failed": "failed",
+    "skipped": "skipped",
+}
+
+
 class IllegalTransition(AssertionError):
     """An event that the state does not allow: a bug in ``decide``, or a journal that is not ours."""
 
 
 def next_task_phase(phase: TaskPhase, event: e.TaskEvent) -> TaskPhase:
     """The state of a task after ``event``."""
+    if isinstance(event, e.TaskMarked):
+        if phase in (MARKED_LATER if event.ending else MARKED_AT_ONCE):
+            return phase if event.ending else event.state
+        raise _illegal(phase, event)
     try:
         after = TASK[phase, type(event)]
     except KeyError:
-        subject = f"{event.dag}/{event.run_id}/{event.task} attempt {event.attempt}"
-        raise IllegalTransition(f"{type(event).__name__} of {subject}: the task is {phase}") from None
+        raise _illegal(phase, event) from None
+    if isinstance(event, e.TaskCancelled) and event.then:
+        if event.then not in DECIDED:
+            raise _illegal(phase, event)
+        return DECIDED[event.then]
     if after == "failed" and getattr(event, "retry_at", None) is not None:
         return "retrying"
     return after
+
+
+def _illegal(phase: TaskPhase, event: e.TaskEvent) -> IllegalTransition:
+    subject = f"{event.dag}/{event.run_id}/{event.task} attempt {event.attempt}"
+    return IllegalTransition(f"{type(event).__name__} of {subject}: the task is {phase}")
 
 
 def next_run_phase(phase: RunPhase, event: e.RunEvent) -> RunPhase:

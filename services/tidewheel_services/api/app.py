@@ -20,7 +20,7 @@ from tidewheel_services.api.guard import Guard
 from tidewheel_services.api.lag import LagWatch
 from tidewheel_services.api.measures import Measured, Measures
 from tidewheel_services.api.requests import Requests
-from tidewheel_services.api.routes import dags, deployment, pools, runs, system, tasks
+from tidewheel_services.api.routes import dags, deployment, operations, pools, runs, system, tasks
 from tidewheel_services.api.services import Services
 
 #: How long a write waits for the shard's owner: longer than a takeover takes (session 6–8 s), so most are answered.
@@ -52,6 +52,7 @@ _ROUTERS = (
     deployment.write,
     runs.read,
     runs.write,
+    operations.write,
     tasks.read,
     pools.read,
     pools.write,

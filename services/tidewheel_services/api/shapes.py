@@ -62,6 +62,17 @@ class Cancelling(msgspec.Struct, frozen=True, kw_only=True):
     position: str
 
 
+class Marked(msgspec.Struct, frozen=True, kw_only=True):
+    """A word about a task that is in the journal. ``changed`` is false when the task was so already."""
+
+    dag: str
+    run_id: str
+    task: str
+    changed: bool
+    message: str
+    position: str
+
+
 class LogPage(msgspec.Struct, frozen=True, kw_only=True):
     """Output of an attempt. ``last`` is the last chunk here; ``next`` the same if there is more by now, else null.
 
@@ -113,6 +124,7 @@ _PUBLISHED: list[Any] = [
     Health,
     Lag,
     LogPage,
+    Marked,
     Mistake,
     Started,
     views.DagRow,

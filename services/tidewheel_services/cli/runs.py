@@ -16,6 +16,13 @@ from tidewheel_services.cli.output import plain, state, table, took, write, writ
 
 Dag = Annotated[str, typer.Argument(help="The DAG's id.", show_default=False)]
 Run = Annotated[str, typer.Argument(help="The run's id.", show_default=False)]
+InputPairs = Annotated[
+    list[str] | None,
+    typer.Option("--input", "-i", help="NAME=VALUE; VALUE is JSON if it can be, else text.", show_default=False),
+]
+Inputs = Annotated[str, typer.Option("--inputs", help="Inputs as a JSON object.", show_default=False)]
+Wait = Annotated[bool, typer.Option("--wait", help="Until it ends; exit code 1 unless it succeeds.")]
+Timeout = Annotated[float | None, typer.Option("--timeout", min=0, help="Longest wait in seconds.", show_default=False)]
 _ENDED = ("success", "failed", "cancelled")
 #: Between two looks at a run that is waited for; it grows, since long runs need no quick answer.
 _LOOK_S = (0.05, 1.0)
@@ -26,20 +33,16 @@ def trigger(
     run_id: Annotated[
         str, typer.Option("--run-id", help="The same id again is the same run.", show_default=False)
     ] = "",
-    pairs: Annotated[
-        list[str] | None,
-        typer.Option("--input", "-i", help="NAME=VALUE; VALUE is JSON if it can be, else text.", show_default=False),
-    ] = None,
-    inputs: Annotated[str, typer.Option("--inputs", help="All inputs as a JSON object.", show_default=False)] = "",
-    wait: Annotated[bool, typer.Option("--wait", help="Until it ends; exit code 1 unless it succeeds.")] = False,
-    timeout: Annotated[
-        float | None, typer.Option("--timeout", min=0, help="Longest wait in seconds.", show_default=False)
-    ] = None,
+    pairs: InputPairs = None,
+    inputs: Inputs = "",
+    reason: Annotated[str, typer.Option("--reason", help="Why, for the record.")] = "",
+    wait: Wait = False,
+    timeout: Timeout = None,
     api: ApiUrl = "",
     as_json: Json = False,
 ) -> None:
     """Start a run."""
-    body: dict[str, object] = {"inputs": _inputs(inputs, pairs or [])}
+    body: dict[str, object] = {"inputs": given_inputs(inputs, pairs or []), "reason": reason}
     if run_id:
         body["run_id"] = run_id
     with Client(settings(api=api)) as client:
@@ -163,7 +166,8 @@ def seconds_between(start: str | None, end: str | None) -> float | None:
     return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
 
 
-def _inputs(document: str, pairs: list[str]) -> dict[str, Any]:
+def given_inputs(document: str, pairs: list[str]) -> dict[str, Any]:
+    """The inputs that the options give. Raises ``CliError``."""
     values: dict[str, Any] = {}
     if document:
         try:

@@ -18,6 +18,7 @@ from tidewheel.core.decide.dag import (
 from tidewheel.core.decide.decision import Answer, Decision, expects_reply
 from tidewheel.core.decide.lease import decide_expire_lease, decide_grant_slot, decide_refuse_slot, resend_leases
 from tidewheel.core.decide.mapping import decide_begin_instances
+from tidewheel.core.decide.operation import decide_mark_task
 from tidewheel.core.decide.pool import (
     decide_allocate_slots,
     decide_configure_pool,
@@ -53,6 +54,7 @@ DECISIONS: Mapping[type[c.Command], Callable[[Any, Any], None]] = {
     c.UnpauseDag: decide_unpause_dag,
     c.StartRun: decide_start_run,
     c.CancelRun: decide_cancel_run,
+    c.MarkTask: decide_mark_task,
     c.GrantSlot: decide_grant_slot,
     c.RefuseSlot: decide_refuse_slot,
     c.ReportStarted: decide_report_started,

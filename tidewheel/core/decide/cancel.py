@@ -37,6 +37,18 @@ def end_cancelled(d: Decision[Dag], run_id: str, name: str, *, actor: str, reaso
         d.record(e.TaskCancelled(**attempt, at=d.now, actor=actor, reason=reason or "the run was cancelled"))
 
 
+def cancelled_as_decided(d: Decision[Dag], run_id: str, name: str, *, actor: str, worker: str, reason: str) -> None:
+    """Nothing of a task that was told to end is live any more: it is cancelled, or what a person decided meanwhile.
+
+    The cancel of the whole run counts for more.
+    """
+    run = d.state.runs[run_id]
+    then = "" if run.cancel_requested else run.task(name).then
+    d.record(
+        e.TaskCancelled(**last_attempt(d, run_id, name), at=d.now, actor=actor, worker=worker, reason=reason, then=then)
+    )
+
+
 def _cancel_one(d: Decision[Dag], run_id: str, name: str, *, actor: str, reason: str) -> None:
     run = d.state.runs[run_id]
     task = run.task(name)

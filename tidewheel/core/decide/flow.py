@@ -35,7 +35,10 @@ def start_runs(d: Decision[Dag]) -> None:
 def start_run(d: Decision[Dag], run_id: str) -> None:
     """Start a queued run."""
     d.record(e.RunStarted(dag=d.state.dag, run_id=run_id, at=d.now))
-    _consider(d, run_id, d.state.definitions[d.state.runs[run_id].version].starters)
+    run = d.state.runs[run_id]
+    definition = d.state.definitions[run.version]
+    # Of a run that was touched before it started, tasks may have ended, and others be ready by that.
+    consider(d, run_id, definition.tasks if run.tasks else definition.starters)
 
 
 def unfinished_scheduled(state: Dag) -> list[RunState]:
@@ -55,13 +58,15 @@ def advance(d: Decision[Dag], run_id: str, ended: str) -> None:
     """Task ``ended`` of the run has just ended: go on with the tasks downstream, or end the run."""
     children = d.state.definitions[d.state.runs[run_id].version].children
     if ended in children or (ended := end_of_instances(d, run_id, ended)):
-        _consider(d, run_id, children[ended])
+        consider(d, run_id, children[ended])
         start_runs(d)
 
 
-def _consider(d: Decision[Dag], run_id: str, tasks: Iterable[str]) -> None:
-    """Judge ``tasks``, and whatever that in turn decides."""
+def consider(d: Decision[Dag], run_id: str, tasks: Iterable[str]) -> None:
+    """Judge ``tasks`` of a run that has started, and whatever that in turn decides."""
     run = d.state.runs[run_id]
+    if run.phase == "queued":
+        return
     definition = d.state.definitions[run.version]
     todo = list(tasks)[::-1]
     while todo and not run.cancel_requested:

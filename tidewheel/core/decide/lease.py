@@ -10,6 +10,7 @@ from operator import attrgetter, itemgetter
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.attempt import attempt_fields
+from tidewheel.core.decide.cancel import cancelled_as_decided
 from tidewheel.core.decide.decision import Decision
 from tidewheel.core.decide.flow import advance
 from tidewheel.core.decide.queue import queue_held, release
@@ -101,7 +102,7 @@ def decide_expire_lease(d: Decision[Dag], command: c.ExpireLease) -> None:
     attempt = attempt_fields(command)
     if state.cancel_requested:
         reason = "the lease ended before the worker confirmed the cancel"
-        d.record(e.TaskCancelled(**attempt, at=d.now, worker=state.worker, reason=reason))
+        cancelled_as_decided(d, run.run_id, command.task, actor=command.actor, worker=state.worker, reason=reason)
     else:
         message = f"worker {state.worker} was not heard from in time"
         d.record(e.LeaseExpired(**attempt, at=d.now, worker=state.worker, message=message, retry_at=retry_at))

@@ -14,7 +14,7 @@ import msgspec
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.decide.begin import begin_task
-from tidewheel.core.decide.cancel import cancel_instances, end_cancelled
+from tidewheel.core.decide.cancel import cancel_instances, cancelled_as_decided, end_cancelled
 from tidewheel.core.decide.decision import Decision, last_attempt
 from tidewheel.core.expressions import ExpressionError
 from tidewheel.core.mapping import instance_name, written_task
@@ -55,10 +55,10 @@ def begin_instances(d: Decision[Dag], run_id: str, name: str, limit: int = STEP)
     """Begin the next instances, as many as may run beside each other and at most ``limit``."""
     run = d.state.runs[run_id]
     fan = run.task(name).fan
-    if fan is None or run.cancel_requested:
+    if fan is None or run.cancel_requested or run.task(name).then:
         return
     room = fan.room(d.state.definitions[run.version].tasks[name].max_parallel)
-    for index in range(fan.begun, fan.begun + min(limit, room)):
+    for index in fan.next(min(limit, room)):
         begin_task(d, run_id, instance_name(name, index))
 
 
@@ -69,7 +69,10 @@ def decide_begin_instances(d: Decision[Dag], command: c.BeginInstances) -> None:
 
 
 def end_of_instances(d: Decision[Dag], run_id: str, instance: str) -> str:
-    """An instance has just ended: end its mapped task with the last one and give its name, else let the next begin."""
+    """An instance has just ended: end its mapped task with the last one and give its name, else let the next begin.
+
+    One that a person marked as skipped does not make its task fail.
+    """
     name = written_task(instance)
     run = d.state.runs[run_id]
     task = d.state.definitions[run.version].tasks[name]
@@ -91,11 +94,21 @@ def end_of_instances(d: Decision[Dag], run_id: str, instance: str) -> str:
         return ""
     if run.cancel_requested:
         end_cancelled(d, run_id, name, actor="scheduler", reason="every instance has ended after the cancel")
-    elif fan.ended.success == fan.items:
+    elif run.task(name).then:
+        end_as_decided(d, run_id, name)
+    elif fan.ended.success + fan.ended.skipped == fan.items:
         _succeed(d, run_id, name)
     else:
         _fail(d, run_id, name, "instances", _failures(d, run_id, name))
     return name
+
+
+def end_as_decided(d: Decision[Dag], run_id: str, name: str) -> None:
+    """End a mapped task that a person decided about, once every instance has ended."""
+    fan = d.state.runs[run_id].task(name).fan
+    if fan is not None and fan.all_ended:
+        reason = "every instance has ended, as it was told"
+        cancelled_as_decided(d, run_id, name, actor="scheduler", worker="", reason=reason)
 
 
 def _items(d: Decision[Dag], run_id: str, task: Task) -> list[str]:

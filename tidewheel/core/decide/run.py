@@ -23,6 +23,8 @@ from tidewheel.core.state import Dag, RunState
 _TASK_REASON_MAX = 200
 #: How the ids of scheduled runs begin; the slot follows.
 SCHEDULED = "scheduled__"
+#: Why a definition is not at hand.
+NOT_KEPT = "not kept any more (it is while it is current, and while runs of it are live)"
 
 
 def decide_start_run(d: Decision[Dag], command: c.StartRun) -> None:
@@ -43,6 +45,13 @@ def decide_start_run(d: Decision[Dag], command: c.StartRun) -> None:
     if d.state.removed:
         d.refuse("conflict", f"DAG '{command.dag}' was removed; deploy it again to run it")
         return
+    version = command.version or d.state.version
+    if version not in d.state.definitions:
+        d.refuse("conflict", f"version {version} of '{command.dag}' is {NOT_KEPT}; take the latest, or deploy it again")
+        return
+    if not command.rerun_of and (command.interval_start is not None or command.interval_end is not None):
+        d.refuse("invalid", "an interval belongs to the runs of the schedule, and to those that repeat one")
+        return
     if expects_reply(command) and (why := _overloaded(d)):
         d.refuse("overloaded", why)
         return
@@ -56,9 +65,12 @@ def decide_start_run(d: Decision[Dag], command: c.StartRun) -> None:
         kind=command.kind,
         actor=command.actor,
         logical_date=None,
-        interval=(None, None),
+        interval=(command.interval_start, command.interval_end),
         given=given,
         answers=(command.trigger, command.origin),
+        version=version,
+        rerun_of=command.rerun_of,
+        reason=command.reason,
     )
     if mistakes:
         d.refuse("invalid", "; ".join(mistakes))
@@ -105,12 +117,15 @@ def create_run(
     interval: tuple[int | None, int | None],
     given: dict[str, Any],
     answers: tuple[str, str] = ("", ""),
+    version: str = "",
+    rerun_of: str = "",
+    reason: str = "",
 ) -> list[str]:
     """Record the run with its inputs checked and defaults filled in; gives the mistakes instead if there are any.
 
     ``answers`` are the trigger that asked and the record it answered.
     """
-    definition = d.state.definition
+    definition = d.state.definitions[version or d.state.version]
     draft = RunState(
         run_id=run_id,
         version=definition.version,
@@ -138,6 +153,8 @@ def create_run(
             inputs=msgspec.json.encode(inputs).decode(),
             trigger=answers[0],
             origin=answers[1],
+            rerun_of=rerun_of,
+            reason=reason,
         )
     )
     return []
@@ -147,14 +164,19 @@ def decide_cancel_run(d: Decision[Dag], command: c.CancelRun) -> None:
     """Cancel what waits at once; tell the workers of what is live."""
     run = d.state.runs.get(command.run_id)
     if run is None:
-        if command.run_id in d.state.finished or _is_past_slot(d.state, command.run_id):
-            d.refuse("conflict", f"run {command.run_id} is not live: it has ended, or its slot was skipped")
-        else:
-            d.refuse("not_found", f"DAG '{command.dag}' has no live run {command.run_id}")
+        absent(d, command)
         return
     d.accept(run_id=run.run_id, created=not run.cancel_requested)
     cancel_run(d, run.run_id, actor=command.actor, reason=command.reason)
     start_runs(d)
+
+
+def absent(d: Decision[Dag], command: c.CancelRun | c.MarkTask) -> None:
+    """Refuse what is asked of a run that is not live."""
+    if command.run_id in d.state.finished or _is_past_slot(d.state, command.run_id):
+        d.refuse("conflict", f"run {command.run_id} is not live: it has ended, or its slot was skipped")
+    else:
+        d.refuse("not_found", f"DAG '{command.dag}' has no live run {command.run_id}")
 
 
 def cancel_run(d: Decision[Dag], run_id: str, *, actor: str, reason: str) -> None:

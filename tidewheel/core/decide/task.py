@@ -9,6 +9,7 @@ from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.attempt import attempt_fields
 from tidewheel.core.decide.begin import begin_task
+from tidewheel.core.decide.cancel import cancelled_as_decided
 from tidewheel.core.decide.decision import Decision
 from tidewheel.core.decide.flow import advance
 from tidewheel.core.decide.queue import queue_held, release
@@ -93,9 +94,10 @@ def _acknowledge(d: Decision[Dag], command: c.Report, beat: int) -> None:
 
 def decide_report_success(d: Decision[Dag], command: c.ReportSuccess) -> None:
     """The attempt is the task's result. An output that is too large or no JSON makes it a failure."""
-    if _holder(d, command) is None:
+    task = _holder(d, command)
+    if task is None or _ended_as_decided(d, command, task):
         return
-    fault = _output_fault(command.output)
+    fault = output_fault(command.output)
     if fault is not None:
         _fail(d, command, kind="output", message=fault, exit_code=None)
         return
@@ -116,7 +118,8 @@ def decide_report_success(d: Decision[Dag], command: c.ReportSuccess) -> None:
     _finish(d, command, "success")
 
 
-def _output_fault(output: str | None) -> str | None:
+def output_fault(output: str | None) -> str | None:
+    """Why ``output`` cannot be a task's output, if so."""
     if output is None:
         return None
     size = len(output.encode())
@@ -132,7 +135,8 @@ def _output_fault(output: str | None) -> str | None:
 
 def decide_report_failure(d: Decision[Dag], command: c.ReportFailure) -> None:
     """The attempt failed; the retry budget of its kind says whether there is another one."""
-    if _holder(d, command) is not None:
+    task = _holder(d, command)
+    if task is not None and not _ended_as_decided(d, command, task):
         _fail(d, command, kind=command.kind, message=command.message, exit_code=command.exit_code)
 
 
@@ -193,15 +197,19 @@ def decide_report_cancelled(d: Decision[Dag], command: c.ReportCancelled) -> Non
         message = "the worker ended the attempt without being asked to"
         _fail(d, command, kind="worker_lost", message=message, exit_code=None)
         return
-    d.record(
-        e.TaskCancelled(
-            **attempt_fields(command),
-            at=d.now,
-            actor=command.actor,
-            worker=command.worker,
-            reason="the worker ended it as asked",
-        )
-    )
+    _end_cancelled(d, command, "the worker ended it as asked")
+
+
+def _ended_as_decided(d: Decision[Dag], command: c.ClosingReport, task: TaskState) -> bool:
+    """A person decided about the task while the attempt was live: whatever its worker reports, that counts."""
+    if task.then:
+        what = type(command).__name__.removeprefix("Report").lower()
+        _end_cancelled(d, command, f"the worker reported {what}, after a person had decided about the task")
+    return bool(task.then)
+
+
+def _end_cancelled(d: Decision[Dag], command: c.ClosingReport, reason: str) -> None:
+    cancelled_as_decided(d, command.run_id, command.task, actor=command.actor, worker=command.worker, reason=reason)
     _finish(d, command, "cancelled")
 
 

@@ -16,6 +16,7 @@ from tidewheel.core.fold.dag import (
     fold_slots_skipped,
 )
 from tidewheel.core.fold.journal import fold_journal_repaired
+from tidewheel.core.fold.operation import fold_task_cancelled, fold_task_marked
 from tidewheel.core.fold.pool import (
     fold_pool_configured,
     fold_slot_granted,
@@ -79,7 +80,8 @@ FOLDS: Mapping[type[e.Event], Callable[[Any, Any], Any]] = {
     e.TaskSkipped: fold_task_ended_unrun,
     e.TaskUpstreamFailed: fold_task_ended_unrun,
     e.TaskCancelRequested: fold_task_cancel_requested,
-    e.TaskCancelled: fold_task_ended_unrun,
+    e.TaskCancelled: fold_task_cancelled,
+    e.TaskMarked: fold_task_marked,
     e.ReportRefused: fold_report_refused,
     e.PoolConfigured: fold_pool_configured,
     e.WorkerJoined: fold_worker_joined,

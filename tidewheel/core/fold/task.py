@@ -7,7 +7,7 @@ from immutables import Map
 from msgspec.structs import replace
 
 from tidewheel.core import events as e
-from tidewheel.core.mapping import Fan, instance_name, written_task
+from tidewheel.core.mapping import Fan, index_of, instance_name, written_task
 from tidewheel.core.state import Dag, ReadyPlace, RunState, TaskState
 from tidewheel.core.transitions import ACTIVE, TASK_ENDED, next_task_phase
 from tidewheel.core.waits import wait_of
@@ -208,12 +208,19 @@ def _with_instance(
     run: RunState, tasks: Map[str, TaskState], name: str, before: TaskState, after: TaskState
 ) -> Map[str, TaskState]:
     """Count an instance that begins or ends at its mapped task."""
-    begins = before.untouched and not after.untouched
-    if not begins and after.phase not in TASK_ENDED:
-        return tasks
     mapped = written_task(name)
     task = run.tasks[mapped]
-    fan = task.fan
-    assert fan is not None, f"{name} is an instance, but {mapped} was never expanded"
-    ended = fan.ended.plus(after.phase) if after.phase in TASK_ENDED else fan.ended
-    return tasks.set(mapped, replace(task, fan=replace(fan, begun=fan.begun + begins, ended=ended)))
+    index = index_of(name)
+    assert index is not None and task.fan is not None, f"{name} is an instance, but {mapped} was never expanded"
+    fan = fan_after(task.fan, index, before, after)
+    return tasks if fan is task.fan else tasks.set(mapped, replace(task, fan=fan))
+
+
+def fan_after(fan: Fan, index: int, before: TaskState, after: TaskState) -> Fan:
+    """How far the instances of a mapped task are when one of them goes from ``before`` to ``after``."""
+    if before.awaits_turn != after.awaits_turn:
+        fan = fan.with_begun(index) if before.awaits_turn else fan.with_waiting(index)
+    if before.phase in TASK_ENDED or after.phase in TASK_ENDED:
+        ended = fan.ended.minus(before.phase) if before.phase in TASK_ENDED else fan.ended
+        fan = replace(fan, ended=ended.plus(after.phase) if after.phase in TASK_ENDED else ended)
+    return fan

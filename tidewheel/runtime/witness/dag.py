@@ -168,7 +168,7 @@ class DagWitness:
                 self._findings.add(4, f"run {name} is the second one of logical date {event.logical_date}")
             self._dates.add(event.logical_date)
         definition = self._definitions.get(event.version)
-        if definition is None or definition is not self._definition:
+        if definition is None or (definition is not self._definition and not event.rerun_of):
             current = "nothing is" if self._definition is None else f"{self._definition.version} is"
             self._findings.add(4, f"run {name} is created with version {event.version}; {current} deployed")
         if self._removed:

@@ -13,14 +13,17 @@ class TaskRecord:
     """Where one task stands, or one instance of a mapped task."""
 
     __slots__ = (
+        "again",
         "attempt",
         "begun",
         "cancel_requested",
+        "early",
         "ended",
         "expires_at",
         "failed",
         "items",
         "phase",
+        "then",
         "wait",
         "worker",
     )
@@ -29,6 +32,9 @@ class TaskRecord:
         #: Of a mapped task: its items, and the instances that have begun, ended, failed.
         self.items: int | None = None
         self.begun = self.ended = self.failed = 0
+        #: Of those before ``begun``, who waits to begin once more; of those behind it, who does not wait any more.
+        self.again: set[int] = set()
+        self.early: set[int] = set()
         self.phase = "scheduled"
         self.attempt = 0
         self.worker = ""
@@ -36,3 +42,30 @@ class TaskRecord:
         self.cancel_requested = False
         #: Of an attempt that waits without a worker: how its wait began.
         self.wait: TaskDeferred | None = None
+        #: What a person decided for when it is not live any more.
+        self.then = ""
+
+    @property
+    def next(self) -> int:
+        """Of a mapped task: the instance whose turn it is to begin."""
+        return min(self.again) if self.again else self.begun
+
+    @property
+    def at_work(self) -> int:
+        """Of a mapped task: instances that have begun and not ended."""
+        return self.begun + len(self.early) - len(self.again) - self.ended
+
+    def begin(self, index: int) -> None:
+        """An instance of it does not wait any more."""
+        if index in self.again:
+            self.again.discard(index)
+            return
+        self.early.add(index)
+        while self.begun in self.early:
+            self.early.discard(self.begun)
+            self.begun += 1
+
+    def count(self, phase: str, by: int) -> None:
+        """An instance of it has ended in ``phase``; or has not, after all (``by`` -1)."""
+        self.ended += by
+        self.failed += by * (phase not in ("success", "skipped"))

@@ -26,6 +26,14 @@ if TYPE_CHECKING:
     from tidewheel.testing.simulation.world import TroubledWorld
     from tidewheel.testing.world import AttemptPlace
 
+_TASK_ENDED = (
+    e.TaskSucceeded,
+    e.TaskFailed,
+    e.TaskCancelled,
+    e.TaskSkipped,
+    e.TaskUpstreamFailed,
+    e.LeaseExpired,
+)
 _RUN_ENDED = (e.RunSucceeded, e.RunFailed, e.RunCancelled)
 
 
@@ -137,7 +145,7 @@ class Follower:
             return
         if (event.dag, event.run_id) in self._ended_runs:
             self._world.violate(f"{type(event).__name__} of {_named(key)} follows its run's end")
-        if task in self._ended:
+        if task in self._ended and not isinstance(event, e.TaskMarked):
             self._world.violate(f"{type(event).__name__} of {_named(key)} follows the task's result")
         worker = getattr(event, "worker", "")
         if worker and self._holders.get(task) != (event.attempt, worker):
@@ -149,10 +157,7 @@ class Follower:
             own = isinstance(event, e.TaskFailed) and event.kind != "worker_lost"
             if own and retry_at - event.at < retry.delay_ms * 3 // 4:
                 self._world.violate(f"{_named(key)} is to be tried again after {retry_at - event.at} ms")
-        elif isinstance(
-            event,
-            (e.TaskSucceeded, e.TaskFailed, e.TaskCancelled, e.TaskSkipped, e.TaskUpstreamFailed, e.LeaseExpired),
-        ):
+        elif isinstance(event, _TASK_ENDED) or (isinstance(event, e.TaskMarked) and not event.ending):
             self._ended[task] = event.attempt
         if (
             isinstance(event, e.TaskSucceeded)

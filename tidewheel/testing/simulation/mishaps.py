@@ -10,6 +10,7 @@ import msgspec
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
+from tidewheel.core.mapping import written_task
 from tidewheel.core.state import Dag
 from tidewheel.log.interface import COMMANDS, SNAPSHOTS, TRIGGERS, Append
 from tidewheel.log.memory import Fault
@@ -71,7 +72,7 @@ class Mishaps:
     def _operate(self) -> None:
         world, rng = self._world, self._rng
         dag = rng.choice(DAGS)
-        match rng.randint(0, 9):
+        match rng.randint(0, 12):
             case 0 | 1:
                 world.send(c.StartRun(dag=dag, run_id=f"r{rng.randint(0, 25)}"))
             case 2 | 3:
@@ -84,9 +85,22 @@ class Mishaps:
                 world.after(rng.choice([0, 4_000, 60_000]), lambda: world.send(c.UnpauseDag(dag=dag)))
             case 7 | 8:
                 world.author(dag)
+            case 9 | 10 | 11:
+                self._mark(dag)
             case _:
                 world.send(c.RemoveDag(dag=dag))
                 world.after(rng.choice([0, 30_000]), lambda: world.author(dag))
+
+    def _mark(self, dag: str) -> None:
+        """Somebody says how a task ended, mostly one that has begun."""
+        world, rng = self._world, self._rng
+        begun = [place for place in world.started[-30:] if place[0] == dag]
+        _, run_id, task, _ = rng.choice(begun or [(dag, f"r{rng.randint(0, 25)}", f"t{rng.randint(0, 6)}", 1)])
+        state: c.Mark = rng.choice(["success", "failed", "skipped"])
+        if rng.random() < 0.3:
+            task = rng.choice([written_task(task), f"t{rng.randint(0, 6)}", f"{written_task(task)}[1]"])
+        output = rng.choice([None, '{"n": 3}']) if state == "success" else None
+        world.send(c.MarkTask(dag=dag, run_id=run_id, task=task, state=state, output=output, actor="user:ann"))
 
     def _request(self, command: c.Request) -> c.Request:
         """The same command, with somebody waiting for the answer."""

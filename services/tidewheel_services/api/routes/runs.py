@@ -29,6 +29,7 @@ RunStateName = Literal["queued", "running", "success", "failed", "cancelled"]
 States = Annotated[list[RunStateName] | None, Query(alias="state", description="Only in this state; may be repeated.")]
 Kind = Annotated[RunKind | None, Query(description="Only of this kind.")]
 Since = Annotated[Moment | None, Query(description="Only created at this time or later.")]
+Reason = Annotated[str, Field(max_length=1000, description="Why, for the record.")]
 Until = Annotated[Moment | None, Query(description="Only created before this time.")]
 
 
@@ -42,12 +43,13 @@ class StartRunBody(Body):
     inputs: dict[str, Any] = Field(
         default_factory=dict, description="Values of the workflow's inputs, at most 64 KiB as JSON."
     )
+    reason: Reason = ""
 
 
 class CancelRunBody(Body):
     """Why to cancel."""
 
-    reason: Annotated[str, Field(max_length=1000, description="Why, for the record.")] = ""
+    reason: Reason = ""
 
 
 @read.get("/runs", summary="List runs", responses=shapes.gives(views.Page[views.RunRow], "Runs, newest first."))
@@ -148,13 +150,14 @@ async def start_run(
 
     The answer comes when the run is in the journal. Before that, its inputs are checked against their declarations.
     """
-    run_id = body.run_id or _new_run_id()
+    run_id = body.run_id or new_run_id("api")
     command = StartRun(
         dag=dag,
         run_id=run_id,
         kind="api" if actor == "api" else "manual",
         actor=actor,
-        inputs=_inputs(body.inputs),
+        inputs=inputs_text(body.inputs),
+        reason=body.reason,
     )
     again = f"Ask again with the same run_id ({run_id}): the run is created at most once."
     reply = await api.ask(command, again, {"run_id": run_id})
@@ -189,7 +192,8 @@ async def cancel_run(
     return answer(content, 202, reply.position)
 
 
-def _inputs(inputs: dict[str, Any]) -> str:
+def inputs_text(inputs: dict[str, Any]) -> str:
+    """Inputs as they travel. Raises ``Problem`` if they are too large."""
     text = msgspec.json.encode(inputs)
     if len(text) > INPUTS_BYTES_MAX:
         raise Problem(
@@ -201,7 +205,8 @@ def _inputs(inputs: dict[str, Any]) -> str:
     return text.decode()
 
 
-def _new_run_id() -> str:
+def new_run_id(kind: str) -> str:
+    """An id for a run that was given none."""
     # Named here, before it is asked for: read twice by whatever mishap, the request is for one run. Two requests of one
     # second must not meet: the second would start nothing.
-    return f"api__{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}__{uuid.uuid4().hex[:16]}"
+    return f"{kind}__{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}__{uuid.uuid4().hex[:16]}"

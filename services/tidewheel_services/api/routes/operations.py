@@ -1,0 +1,139 @@
+"""What people decide about runs that are there: marking a task, repeating a run."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+from fastapi import Depends
+from pydantic import AfterValidator, Field
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from tidewheel.core.commands import Mark, MarkTask, StartRun
+from tidewheel_projections import views
+from tidewheel_services.api import shapes
+from tidewheel_services.api.body import Body, body_of, documented
+from tidewheel_services.api.names import DagName, RunName, TaskName, checked_run_id
+from tidewheel_services.api.positions import reached
+from tidewheel_services.api.routes.routers import writer
+from tidewheel_services.api.routes.runs import Reason, inputs_text, new_run_id
+from tidewheel_services.api.services import Actor, Api, answer
+from tidewheel_services.api.unknown import known_run
+
+write = writer("runs")
+
+
+class MarkTaskBody(Body):
+    """How the task ended."""
+
+    state: Annotated[Mark, Field(description="How the task ended.")]
+    reason: Reason = ""
+    output: Annotated[
+        Any, Field(description="Of a success: the output for the tasks downstream, any JSON value; null: none.")
+    ] = None
+
+
+class RerunBody(Body):
+    """What to repeat, and how."""
+
+    run_id: Annotated[
+        Annotated[str, AfterValidator(checked_run_id)] | None,
+        Field(description="Names the new run: the same id again is the same run. Without it one is made up."),
+    ] = None
+    version: Annotated[
+        Literal["latest", "same"],
+        Field(description="The DAG's definition of today, or the one that the repeated run had."),
+    ] = "latest"
+    inputs: dict[str, Any] = Field(default_factory=dict, description="Inputs that shall differ.")
+    reason: Reason = ""
+
+
+@write.post(
+    "/dags/{dag}/runs/{run_id}/tasks/{task}/mark",
+    summary="Mark a task",
+    responses=shapes.gives(shapes.Marked, "It is marked, or will be once its live attempt has ended."),
+    openapi_extra=documented(
+        MarkTaskBody, required=True, example={"state": "success", "reason": "loaded by hand", "output": {"rows": 17}}
+    ),
+)
+async def mark_task(
+    dag: DagName,
+    run_id: RunName,
+    task: TaskName,
+    api: Api,
+    actor: Actor,
+    body: Annotated[MarkTaskBody, Depends(body_of(MarkTaskBody))],
+) -> Response:
+    """Say by hand how a task ended; what waits downstream goes on by that.
+
+    A live attempt is ended first: the mark stands from the moment it is recorded, whatever the attempt reports. What
+    has ended downstream stays as it is.
+    """
+    output = None if body.output is None else msgspec.json.encode(body.output).decode()
+    command = MarkTask(
+        dag=dag, run_id=run_id, task=task, state=body.state, reason=body.reason, output=output, actor=actor
+    )
+    reply = await api.ask(command, "Asking again is safe.")
+    content = shapes.Marked(
+        dag=dag,
+        run_id=run_id,
+        task=task,
+        changed=reply.created,
+        message=reply.message,
+        position=reply.position,
+    )
+    return answer(content, position=reply.position)
+
+
+@write.post(
+    "/dags/{dag}/runs/{run_id}/rerun",
+    summary="Repeat a run",
+    status_code=201,
+    responses={
+        **shapes.gives(shapes.Started, "The new run is created.", 201),
+        **shapes.gives(shapes.Started, "A run of this id was there already; nothing was started."),
+    },
+    openapi_extra=documented(
+        RerunBody, required=False, example={"version": "latest", "reason": "the source was repaired"}
+    ),
+    dependencies=[Depends(reached)],
+)
+async def rerun(
+    dag: DagName,
+    run_id: RunName,
+    api: Api,
+    actor: Actor,
+    body: Annotated[RerunBody, Depends(body_of(RerunBody))],
+) -> Response:
+    """Create a new run with the inputs and the interval of this one, linked to it by `rerun_of`.
+
+    It has no logical date: a slot of the schedule has one run. The old run stays as it is.
+    """
+    old: views.RunDetail = await run_in_threadpool(
+        api.reads.read, lambda connection: known_run(connection, dag, run_id)
+    )
+    new = body.run_id or new_run_id("rerun")
+    command = StartRun(
+        dag=dag,
+        run_id=new,
+        kind="api" if actor == "api" else "manual",
+        actor=actor,
+        inputs=inputs_text({**old.inputs, **body.inputs}),
+        reason=body.reason,
+        version=old.version if body.version == "same" else "",
+        rerun_of=run_id,
+        interval_start=_ms(old.interval_start),
+        interval_end=_ms(old.interval_end),
+    )
+    again = f"Ask again with the same run_id ({new}): the run is created at most once."
+    reply = await api.ask(command, again, {"run_id": new})
+    content = shapes.Started(
+        dag=dag, run_id=reply.run_id or new, created=reply.created, message=reply.message, position=reply.position
+    )
+    return answer(content, 201 if reply.created else 200, reply.position)
+
+
+def _ms(instant: str | None) -> int | None:
+    return None if instant is None else round(datetime.fromisoformat(instant).timestamp() * 1000)

@@ -1,0 +1,88 @@
+"""Commands of an operator about a run that is there: mark a task, repeat the run."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from tidewheel_services.cli.client import Client
+from tidewheel_services.cli.faults import REFUSED, UNREACHABLE, CliError
+from tidewheel_services.cli.options import ApiUrl, Json, settings
+from tidewheel_services.cli.output import write, write_json
+from tidewheel_services.cli.runs import Dag, InputPairs, Inputs, Run, Timeout, Wait, given_inputs, wait_for
+
+Task = Annotated[str, typer.Argument(help="The task's id; of an instance TASK[INDEX].", show_default=False)]
+Reason = Annotated[str, typer.Option("--reason", help="Why, for the record.")]
+_MARKS = ("success", "failed", "skipped")
+_VERSIONS = ("latest", "same")
+
+
+def mark(
+    dag: Dag,
+    run_id: Run,
+    task: Task,
+    as_: Annotated[str, typer.Argument(metavar="success|failed|skipped", help="How it ended.", show_default=False)],
+    output: Annotated[
+        str, typer.Option("--output", help="Of a success: its output, as JSON.", show_default=False)
+    ] = "",
+    reason: Reason = "",
+    api: ApiUrl = "",
+    as_json: Json = False,
+) -> None:
+    """Say by hand how a task of a run ended. A live attempt of it is ended first."""
+    if as_ not in _MARKS:
+        raise CliError(f"a task is marked {', '.join(_MARKS)}, not {as_!r}", UNREACHABLE)
+    body: dict[str, object] = {"state": as_, "reason": reason}
+    if output:
+        try:
+            body["output"] = json.loads(output)
+        except ValueError as error:
+            raise CliError(f"--output is not JSON: {error}", UNREACHABLE) from None
+    with Client(settings(api=api)) as client:
+        answer = client.post("dags", dag, "runs", run_id, "tasks", task, "mark", body=body)
+    if as_json:
+        write_json(answer)
+    else:
+        write(answer["message"] or f"{task}: marked {as_}")
+
+
+def rerun(
+    dag: Dag,
+    run_id: Run,
+    version: Annotated[
+        str, typer.Option("--version", metavar="latest|same", help="The definition of today, or the run's own.")
+    ] = "latest",
+    new_id: Annotated[
+        str, typer.Option("--run-id", help="Names the new run; the same id again is the same run.", show_default=False)
+    ] = "",
+    pairs: InputPairs = None,
+    inputs: Inputs = "",
+    reason: Reason = "",
+    wait: Wait = False,
+    timeout: Timeout = None,
+    api: ApiUrl = "",
+    as_json: Json = False,
+) -> None:
+    """Start a new run with the inputs and interval of another; inputs that are given here differ."""
+    if version not in _VERSIONS:
+        raise CliError(f"--version is {' or '.join(_VERSIONS)}, not {version!r}", UNREACHABLE)
+    body: dict[str, object] = {"version": version, "inputs": given_inputs(inputs, pairs or []), "reason": reason}
+    if new_id:
+        body["run_id"] = new_id
+    with Client(settings(api=api)) as client:
+        started = client.post("dags", dag, "runs", run_id, "rerun", body=body)
+        if not wait:
+            if as_json:
+                write_json(started)
+            else:
+                write(f"{started['run_id']}{'' if started['created'] else ' (existed already; nothing was started)'}")
+            return
+        run = wait_for(client, dag, started["run_id"], started["position"], timeout)
+    if as_json:
+        write_json(run)
+    else:
+        write(f"{run['run_id']}: {run['state']}{': ' + run['reason'] if run['reason'] else ''}")
+    if run["state"] != "success":
+        raise typer.Exit(REFUSED)

@@ -1,0 +1,109 @@
+"""What operators do about runs, from the command line to the journal and the read model."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from tidewheel.log.interface import Log
+from tidewheel.worker import Worker
+from tidewheel_services.cli.app import app
+
+YAML = {"Content-Type": "application/yaml"}
+
+
+class Site:
+    """An API with everything behind it, and the command line in front."""
+
+    def __init__(self, api: httpx.Client, eventually: Any) -> None:
+        self.api = api
+        self._eventually = eventually
+
+    def run(self, *arguments: str, code: int = 0) -> Any:
+        """What a command of the program writes as JSON."""
+        result = CliRunner().invoke(app, [*arguments, "--api", str(self.api.base_url), "--json"])
+        assert result.exit_code == code, (result.output, result.exception)
+        return json.loads(result.stdout)
+
+    def tasks(self, dag: str, run_id: str) -> dict[str, str]:
+        """The state of each task of a run."""
+        page = self.api.get(f"/api/v1/dags/{dag}/runs/{run_id}/tasks").json()
+        return {task["task"]: task["state"] for task in page.get("items", [])}
+
+    def waits_for(self, dag: str, run_id: str, **states: str) -> None:
+        """Wait until the tasks are so."""
+        self._eventually(lambda: self.tasks(dag, run_id).items() >= states.items())
+
+    def ends(self, dag: str, run_id: str) -> dict[str, Any]:
+        """The run once it has ended."""
+
+        def ended() -> Any:
+            found = self.api.get(f"/api/v1/dags/{dag}/runs/{run_id}").json()
+            return found if found.get("state") in ("success", "failed", "cancelled") else None
+
+        found: dict[str, Any] = self._eventually(ended)
+        return found
+
+
+@pytest.fixture(scope="module")
+def site(start_api: Any, engine: Log, projected: str, eventually: Any) -> Site:
+    return Site(start_api(engine, projected), eventually)
+
+
+FLOW = """\
+id: shop
+schedule: {every: 1d, start: 2030-01-01}
+inputs: {day: {type: string, default: monday}}
+tasks:
+  - {id: load, python: hang}
+  - id: report
+    needs: [load]
+    python: count
+    with: {rows: "${{ tasks.load.output.rows }}", day: "${{ inputs.day }}"}
+"""
+
+
+def test_a_hanging_task_is_marked_and_the_run_is_repeated(site: Site, engine: Log) -> None:
+    ended = threading.Event()
+    seen: list[tuple[Any, Any]] = []
+
+    def hang() -> dict[str, int]:
+        ended.wait(60)
+        return {"rows": 4}
+
+    def count(rows: Any, day: Any) -> None:
+        seen.append((rows, day))
+
+    worker = Worker(engine, {"default": 2}, {"hang": hang, "count": count}, name="w1")
+    worker.start()
+    try:
+        assert site.api.post("/api/v1/dags", content=FLOW, headers=YAML).status_code == 201
+        site.run("trigger", "shop", "--run-id", "r1", "--input", "day=sunday", "--reason", "a try")
+        site.waits_for("shop", "r1", load="running")
+        said = ("success", "--output", '{"rows": 3}', "--reason", "loaded by hand")
+        answer = site.run("mark", "shop", "r1", "load", *said)
+        assert answer["changed"] and "once what is live of it has ended" in answer["message"]
+        ended.set()  # it now reports a success of its own, which counts for nothing
+        assert site.ends("shop", "r1")["state"] == "success"
+        assert seen == [(3, "sunday")]
+        task = site.api.get("/api/v1/dags/shop/runs/r1/tasks/load").json()
+        assert (task["state"], task["output"]) == ("success", {"rows": 3})
+        assert task["reason"].startswith("marked success by user:") and task["reason"].endswith(": loaded by hand")
+        attempts = site.api.get("/api/v1/dags/shop/runs/r1/tasks/load/attempts").json()["items"]
+        assert [attempt["state"] for attempt in attempts] == ["cancelled"]
+
+        repeated = site.run("rerun", "shop", "r1", "--run-id", "r2", "--reason", "to be sure", "--wait")
+        assert (repeated["state"], repeated["rerun_of"], repeated["inputs"]) == ("success", "r1", {"day": "sunday"})
+        assert not site.run("rerun", "shop", "r1", "--run-id", "r2")["created"]
+        other = site.run("rerun", "shop", "r1", "--version", "same", "--input", "day=friday", "--wait")
+        assert other["version"] == repeated["version"]
+        assert seen == [(3, "sunday"), (4, "sunday"), (4, "friday")]
+        audit = site.api.get("/api/v1/dags/shop/runs/r2/events").json()["items"][0]
+        assert audit["type"] == "RunCreated" and audit["body"]["reason"] == "to be sure"
+    finally:
+        worker.stop(drain_s=1)
