@@ -151,3 +151,18 @@ def test_a_long_reason_is_kept_once_and_not_for_every_task() -> None:
     events = scene.when(c.CancelRun(dag="d", run_id="r", reason="because! " * 8_000), at=NOW).decision.events
     assert sum(len(event.reason) for event in events) <= 72_000 + 5 * 200  # type: ignore[attr-defined]
     assert len(events[0].reason) == 72_000  # type: ignore[attr-defined]
+
+
+def test_a_run_that_repeats_another_takes_its_version_and_interval_and_names_it() -> None:
+    scene = dag(workflow(task("a")), created(), started(), deployed(workflow(task("b")), version="v2"))
+    outcome = scene.when(
+        start("again", rerun_of="r", version="v1", interval_start=1, interval_end=2, reason="repaired"), at=NOW
+    )
+    wanted = replace(created("again"), actor="user:ann", rerun_of="r", reason="repaired")
+    outcome.then(replace(wanted, interval_start=1, interval_end=2), started("again"), queued("a", run_id="again"))
+
+
+def test_a_version_that_is_not_there_and_an_interval_of_no_run_are_refused() -> None:
+    scene = dag(workflow(task("a")))
+    scene.when(start(rerun_of="old", version="v0"), at=NOW).then().rejected("version v0 of 'd' is not kept any more")
+    scene.when(start(interval_start=1), at=NOW).then().rejected("an interval belongs to the runs of the schedule")

@@ -107,3 +107,9 @@ def test_a_hanging_task_is_marked_and_the_run_is_repeated(site: Site, engine: Lo
         assert audit["type"] == "RunCreated" and audit["body"]["reason"] == "to be sure"
     finally:
         worker.stop(drain_s=1)
+
+
+def test_a_task_that_cannot_be_is_told_at_once(site: Site) -> None:
+    answer = site.api.post("/api/v1/dags/shop/runs/r1/tasks/Load%20it/mark", json={"state": "success"})
+    assert answer.status_code == 422, answer.text
+    assert "a task is named by its id" in answer.json()["detail"]

@@ -15,6 +15,7 @@ from tidewheel.wire.rules import ID_LENGTH_MAX, RUN_ID_LENGTH_MAX
 
 PAGE_MAX = 1000
 _ID = re.compile(r"[a-z][a-z0-9_]*")
+_TASK = re.compile(r"[a-z][a-z0-9_]*(\[[0-9]{1,9}\])?")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d([Tt ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?([Zz]|[+ -]\d\d:\d\d))?", re.ASCII)
 
 
@@ -25,6 +26,13 @@ def checked_id(value: str) -> str:
             "id",
             f"an id begins with a small letter (a-z), then small letters, digits, underscores; {ID_LENGTH_MAX} at most",
         )
+    return value
+
+
+def checked_task(value: str) -> str:
+    """An id of a task, or of an instance of one. Raises ``PydanticCustomError``."""
+    if len(value) > ID_LENGTH_MAX or not _TASK.fullmatch(value):
+        raise PydanticCustomError("task", "a task is named by its id, such as 'load'; an instance as 'load[3]'")
     return value
 
 
@@ -57,6 +65,7 @@ RunName = Annotated[
     str, Path(description="Id of the run.", examples=["scheduled__2026-01-31T06:00:00Z"]), AfterValidator(unquote)
 ]
 TaskName = Annotated[str, Path(description="Id of the task.", examples=["load"]), AfterValidator(unquote)]
+LegalTaskName = Annotated[TaskName, AfterValidator(checked_task)]
 PoolName = Annotated[str, Path(description="Name of the pool.", examples=["default"]), AfterValidator(unquote)]
 NewPoolName = Annotated[
     str,

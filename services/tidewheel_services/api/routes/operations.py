@@ -15,7 +15,7 @@ from tidewheel.core.commands import Mark, MarkTask, StartRun
 from tidewheel_projections import views
 from tidewheel_services.api import shapes
 from tidewheel_services.api.body import Body, body_of, documented
-from tidewheel_services.api.names import DagName, RunName, TaskName, checked_run_id
+from tidewheel_services.api.names import DagName, LegalTaskName, RunName, checked_run_id
 from tidewheel_services.api.positions import reached
 from tidewheel_services.api.routes.routers import writer
 from tidewheel_services.api.routes.runs import Reason, inputs_text, new_run_id
@@ -61,7 +61,7 @@ class RerunBody(Body):
 async def mark_task(
     dag: DagName,
     run_id: RunName,
-    task: TaskName,
+    task: LegalTaskName,
     api: Api,
     actor: Actor,
     body: Annotated[MarkTaskBody, Depends(body_of(MarkTaskBody))],
