@@ -210,12 +210,7 @@ def fold_task(row: Task, event: TaskChange, shard_seq: int) -> None:
         case e.TaskCancelRequested():
             row.reason = event.reason
         case e.TaskMarked():
-            row.output = event.output
-            row.reason = _marked(event)
-            if not event.ending:
-                row.state = event.state
-                row.ended_at = event.at
-                row.retry_at = None
+            _mark(row, event)
         case e.TaskCancelled() if event.then:
             # Why is told already, by whoever decided it.
             row.state = event.then
@@ -243,6 +238,15 @@ def _defer(row: Task, event: e.TaskDeferred) -> None:
     )
     row.reason = explain_wait(wait)
     row.output = None
+
+
+def _mark(row: Task, event: e.TaskMarked) -> None:
+    row.output = event.output
+    row.reason = _marked(event)
+    if not event.ending:
+        row.state = event.state
+        row.ended_at = event.at
+        row.retry_at = None
 
 
 def _marked(event: e.TaskMarked) -> str:
