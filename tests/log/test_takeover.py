@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tidewheel.log.interface import EVENTS, Fenced, Log, LogUnavailable
+from tidewheel.log.interface import EVENTS, Log, LogUnavailable
 from tidewheel.log.kafka import KafkaLog
-from tidewheel.log.kafka.owner import KafkaOwner
 from tidewheel.log.sqlite import SqliteLog
 from tidewheel.testing.log_contract.driver import command, owns_all, poll_until, read_all, send, texts
 
@@ -159,32 +158,6 @@ class TestKafka:
         again.reset()
         poll_until(again, owns_all)
         again.close()
-
-    def test_a_restarted_owner_knows_itself_while_its_joining_is_not_answered(self, kafka_address: str) -> None:
-        """The group shows a member id that it has not heard of yet, and the client id of the life before."""
-        shown = ("a-0", "the life before")
-
-        class Group:
-            def stable(self, *_: object, **__: object) -> dict[int, dict[tuple[str, int], int]]:
-                return {}
-
-            def holder(self, _: str) -> tuple[str, str]:
-                return shown
-
-        class Settled:
-            def settle(self) -> None:
-                """Nothing is open."""
-
-        config = {"bootstrap.servers": kafka_address, "group.id": f"joining{os.getpid()}", "client.id": "this life"}
-        owner = KafkaOwner(config, "joining.", _SHARDS, "a", Group(), Settled())  # type: ignore[arg-type]
-        owner.reset()
-        shown = ("a-1", "another's life")
-        with pytest.raises(Fenced, match="another scheduler"):
-            owner.reset()
-        shown = ("a-2", "the life before")
-        with pytest.raises(Fenced, match="another scheduler"):
-            for _ in range(20):
-                owner.reset()
 
     def test_an_owner_killed_inside_a_transaction_restarts_at_once(self, url: str, log: Log, start: Start) -> None:
         first = start(url, "a", "--stop-before-commit")

@@ -58,8 +58,8 @@ CHECKPOINT_EVENTS = 20_000
 KEEP_LOST_MS = 60_000
 #: How often a shard that has grown says outside its journal how far that reaches.
 CLAIM_MS = 30_000
-#: Pause after a fault of the log, doubling up to the second figure.
-_RETRY_S = (0.2, 5.0)
+#: Pause after a fault of the log, doubling up to the second figure: a log that is back is not to wait for us.
+_RETRY_S = (0.2, 1.0)
 
 
 def wall_clock_ms() -> int:

@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from tidewheel.log.interface import INPUTS, TRIGGERS
 from tidewheel.log.kafka.client import CLIENT_ID_PREFIX, CONTACT_S_MAX, Config, fault_of, log_replaced, unavailable
+from tidewheel.log.kafka.identity import Holder
 
 #: Enough for a busy broker; where positions are unstable, the whole of it is waited out.
 _COMMITTED_S_MAX = 0.3
@@ -48,6 +49,14 @@ _ASKS_IN_VAIN = {
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError.LEADER_NOT_AVAILABLE,
 }
+#: What a broker answers that has just become the group's coordinator, or is about to.
+_COORDINATOR_STARTS = {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+}
+_PAUSE_COORDINATOR_S = 0.1
+
 #: Between two questions; a new client's first one costs some connections.
 _PAUSE_S, _PAUSE_NEW_CLIENT_S = 0.02, 0.2
 
@@ -123,8 +132,8 @@ class Cluster:
             settled.setdefault(place[1], Start({}, notes[place[1]])).offsets[place] = offset
         return settled
 
-    def holder(self, instance: str) -> tuple[str, str] | None:
-        """Member id and client id of the group's member of this name, if there is one.
+    def holder(self, instance: str) -> Holder | None:
+        """The group's member of this name, if there is one.
 
         The client id is that of the first process of this name that joined: Kafka keeps it when a restart takes the
         place, and gives that one a new member id, which for a static member is its name and a UUID. The newer
@@ -133,16 +142,38 @@ class Cluster:
         name = f"{self._prefix}{instance}-"
         for member_id, client_id in self._client_ids().items():
             if member_id.startswith(name) and len(member_id) == len(name) + _UUID_LENGTH:
-                return member_id, client_id
+                return Holder(member_id, client_id)
         return None
 
     def _client_ids(self) -> dict[str, str]:
-        """The group's members, by member id."""
-        try:
-            groups = self.new_admin().list_groups(cast(str, self._config["group.id"]), timeout=CONTACT_S_MAX)
-        except KafkaException as error:
-            raise unavailable(self._servers, "asking for the group's members", error) from error
-        return {str(member.id): str(member.client_id) for group in groups for member in group.members}
+        """The group's members, by member id. Patient with a coordinator that has just started."""
+        admin = self.new_admin()
+        deadline = time.monotonic() + CONTACT_S_MAX
+        while True:
+            try:
+                groups = admin.list_groups(str(self._config["group.id"]), timeout=_left(deadline))
+                for group in groups:
+                    if group.error is not None:
+                        raise KafkaException(group.error)
+                return {str(member.id): str(member.client_id) for group in groups for member in group.members}
+            except KafkaException as error:
+                if fault_of(error).code() not in _COORDINATOR_STARTS or time.monotonic() >= deadline:
+                    raise unavailable(self._servers, "asking for the group's members", error) from error
+            time.sleep(_PAUSE_COORDINATOR_S)
+
+    def group_metadata(self) -> object:
+        """What names the owners' group in a transaction of somebody who is no member of it.
+
+        Waits until the group has a coordinator: on a new cluster that takes a moment, and librdkafka's transactions
+        may wait for it for ever.
+        """
+        with self._lock:
+            consumer = self._consumer("read_uncommitted")
+            try:
+                self._ask_committed(consumer, frozenset({0}), CONTACT_S_MAX)
+            except KafkaException as error:
+                raise unavailable(self._servers, "asking for the group's coordinator", error) from error
+            return consumer.consumer_group_metadata()
 
     def clamp(self, starts: Mapping[Place, int]) -> dict[Place, int]:
         """Raise starts to the oldest offsets kept; refuse those beyond the end. Patient with leaders that move."""
@@ -250,6 +281,11 @@ class Cluster:
     def _short(self, answer: list[TopicPartition]) -> dict[Place, int]:
         length = len(self._prefix)
         return {(found.topic[length:], found.partition): found.offset for found in answer}
+
+
+def _left(deadline: float) -> float:
+    """Seconds until then, and enough for an answer that is on its way."""
+    return max(0.1, deadline - time.monotonic())
 
 
 def _sound(answer: list[TopicPartition]) -> list[TopicPartition]:

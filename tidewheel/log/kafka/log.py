@@ -89,7 +89,10 @@ class KafkaLog:
             if topic not in present:
                 raise LogMisconfigured(f"no topic '{self._prefix}{topic}': run `tidewheel topics create`")
         dog = Watchdog(self._stuck_s, self._on_stuck)
-        transactions = Transactions(self._base(), self._servers, self._prefix + instance, self._call_s_max, dog)
+        names = self._cluster.group_metadata
+        transactions = Transactions(
+            self._base(), self._servers, self._prefix, instance, self._call_s_max, dog, group_metadata=names
+        )
         config = {**self._consumer_config(self._group), "client.id": unique_client_id(instance)}
         owner = KafkaOwner(config, self._prefix, self.partitions, instance, self._cluster, transactions)
         weakref.finalize(owner, dog.close)

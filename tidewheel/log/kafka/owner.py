@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -31,6 +30,7 @@ from tidewheel.log.interface import (
 )
 from tidewheel.log.kafka.client import Config, partitions_at, place_of, record_of
 from tidewheel.log.kafka.cluster import Start
+from tidewheel.log.kafka.identity import Group, Identity
 from tidewheel.log.kafka.transaction import GroupFenced, Transactions
 from tidewheel.log.limits import oversize
 from tidewheel.log.written import written_shards
@@ -45,23 +45,17 @@ _EACH_RETRY_S = 1.0
 #: Longer than any dead owner's transaction can live.
 _WARN_S = 30.0
 _LEAVE_S = 2.0
-#: So often within so long, a member that may be us or another of our name is another.
-_DOUBTS_MAX = 8
-_DOUBTS_S = 60.0
 
 _INSTANCE = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 _log = structlog.get_logger("tidewheel.kafka")
 
 
-class GroupState(Protocol):
+class GroupState(Group, Protocol):
     """What the broker knows of the group."""
 
     def stable(self, consumer: Consumer, shards: frozenset[int], *, each: bool) -> dict[int, Start]:
         """Where to begin those shards whose committed positions are settled."""
-
-    def holder(self, instance: str) -> tuple[str, str] | None:
-        """Member id and client id of the group's member of this name, if there is one."""
 
 
 class KafkaOwner:
@@ -104,11 +98,7 @@ class KafkaOwner:
         self._closed = False
         self._retry_at = self._ask_each_at = 0.0
         self._waiting_since = time.monotonic()
-        self._client_id = config["client.id"]
-        former = group.holder(instance)
-        #: What the group shows for our name as long as this place was never empty.
-        self._former_client_id = former[1] if former is not None else ""
-        self._doubts: deque[float] = deque(maxlen=_DOUBTS_MAX)
+        self._identity = Identity(group, instance, str(config["client.id"]))
         self._config: Config = {
             **config,
             "group.instance.id": prefix + instance,
@@ -157,7 +147,7 @@ class KafkaOwner:
             raise CommitAborted(problem)
         positions = self._positions_to_send(written_shards(appends, epochs, self._partitions))
         try:
-            last = self._transactions.run(self._prefix, appends, self._with_notes(positions), group)
+            last = self._transactions.run(appends, self._with_notes(positions), group)
         except GroupFenced:
             self._must_rejoin = True
             raise
@@ -300,7 +290,8 @@ class KafkaOwner:
         elif now - self._waiting_since > _WARN_S:
             self._waiting_since = now
             _log.warning(
-                "shards wait for a transaction that nobody ends; `kafka-transactions.sh find-hanging` shows it",
+                "shards wait for a transaction that nobody ends: start the scheduler that owned them once more, or end "
+                "what `kafka-transactions.sh find-hanging` shows",
                 shards=sorted(wanted),
             )
 
@@ -381,22 +372,10 @@ class KafkaOwner:
         self._fenced = False
 
     def _refuse_if_replaced(self) -> None:
-        """Starting anything anew would throw out another process of our name, and it us, without end.
-
-        The member id says who we are, but we do not know it while we join, nor if the answer to that was lost. Then the
-        client id tells, unless it is that of our life before: then it may be us, and is believed a few times.
-        """
-        holder = self._group.holder(self._instance)
-        if holder is None or holder[0] == self._consumer.memberid() or holder[1] == self._client_id:
-            return
-        if holder[1] != self._former_client_id or self._doubts_too_often():
+        """Starting anything anew would throw out another process of our name, and it us, without end."""
+        if self._identity.is_taken(self._consumer.memberid() or ""):
             self._fenced = True
             raise Fenced(f"another scheduler has started as instance '{self._instance}'; give each its own name")
-
-    def _doubts_too_often(self) -> bool:
-        now = time.monotonic()
-        self._doubts.append(now)
-        return len(self._doubts) == _DOUBTS_MAX and now - self._doubts[0] < _DOUBTS_S
 
 
 def check_instance(instance: str) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from tidewheel.log.interface import Append, CommitAborted, CommitInDoubt, Fenced, LogError, LogUnavailable
+from tidewheel.log.interface import EVENTS, Append, CommitAborted, CommitInDoubt, Fenced, LogError, LogUnavailable
+from tidewheel.log.kafka.calls import CallThread
 from tidewheel.log.kafka.client import MESSAGE_BYTES_MAX, Config, LogLines, fault_of, place_of, unavailable
 from tidewheel.log.kafka.watchdog import Watchdog
 
@@ -22,6 +23,10 @@ TRANSACTION_TIMEOUT_MS = 6000
 #: A coordinator that has just started loads its state first, and one that is gone may come back.
 _INIT_S_MAX = 15.0
 _ABORT_S_MAX = 5.0
+#: How long a call that is cut off from its broker may go on: a connection that merely broke is back by then.
+_CUT_OFF_S_MAX = 1.0
+#: How much longer than its own time-out a call may take.
+_OVERTIME_S = 1.0
 
 _GROUP_FENCES = {
     KafkaError.UNKNOWN_MEMBER_ID,
@@ -37,15 +42,28 @@ class GroupFenced(Fenced):
 
 
 class Transactions:
-    """A transactional producer that is replaced after any doubt."""
+    """A transactional producer that is replaced after any doubt.
 
-    def __init__(self, config: Config, servers: str, transactional_id: str, call_s_max: float, dog: Watchdog) -> None:
+    ``group_metadata`` names the group of the positions without being a member of it.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        servers: str,
+        prefix: str,
+        instance: str,
+        call_s_max: float,
+        dog: Watchdog,
+        group_metadata: Callable[[], object],
+    ) -> None:
         self._servers = servers
+        self._group_metadata = group_metadata
         self._call_s_max = call_s_max
         self._watchdog = dog
         self._config: Config = {
             **config,
-            "transactional.id": transactional_id,
+            "transactional.id": prefix + instance,
             "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
             "partitioner": "murmur2_random",
             "message.max.bytes": MESSAGE_BYTES_MAX,
@@ -55,31 +73,55 @@ class Transactions:
             "retry.backoff.ms": 1,
             "logger": LogLines(self._notice),
         }
+        self._prefix = prefix
         self._last: dict[tuple[str, int], int] = {}
         self._broken = False
-        self._lost_connection = False
+        #: When a connection was lost that the producer had; none yet.
+        self._lost_at: float | None = None
+        #: A transaction of this name may have left positions behind; so may one of a life before.
+        self._unsettled = True
         self._producer: Producer | None = None
-        self._start()
+        self._calls = CallThread()
+        self.settle()
 
     def run(
-        self, prefix: str, appends: Sequence[Append], positions: list[TopicPartition], group: object
+        self, appends: Sequence[Append], positions: list[TopicPartition], group: object
     ) -> Mapping[tuple[str, int], int]:
         """Append and move positions in one transaction; gives the last offsets, by full topic name."""
         producer = self._ready_producer()
         with self._watchdog.watching("a transaction"):
             self._last = {}
+            self._unsettled = True
             try:
                 producer.begin_transaction()
-                self._produce(producer, prefix, appends)
-                producer.send_offsets_to_transaction(positions, group, self._call_s_max)
+                self._produce(producer, appends)
+                self._send_positions(producer, positions, group)
             except KafkaException as error:
                 raise self._failed_before_commit(producer, error) from error
+            except TimeoutError as error:
+                self._broken = True
+                raise CommitInDoubt("the transaction stopped before its commit: its positions got no answer") from error
             try:
                 producer.commit_transaction(self._call_s_max)
             except KafkaException as error:
                 raise self._failed_in_commit(producer, error) from error
+            self._unsettled = False
             producer.poll(0)
             return self._last
+
+    def _send_positions(self, producer: Producer, positions: list[TopicPartition], group: object) -> None:
+        """Raises ``TimeoutError`` if the call does not come back."""
+        deadline = time.monotonic() + self._call_s_max + _OVERTIME_S
+
+        def give_up() -> bool:
+            producer.poll(0)
+            now = time.monotonic()
+            return now > deadline or (self._lost_at is not None and now - self._lost_at > _CUT_OFF_S_MAX)
+
+        self._calls.call(
+            lambda: producer.send_offsets_to_transaction(positions, group, self._call_s_max),
+            give_up,
+        )
 
     def _ready_producer(self) -> Producer:
         """The producer, or a new one if it has lost a connection since: nothing is open now, so that is cheap.
@@ -89,7 +131,7 @@ class Transactions:
         """
         assert self._producer is not None
         self._producer.poll(0)
-        if self._lost_connection:
+        if self._lost_at is not None:
             self._broken = True
             try:
                 self.settle()
@@ -102,20 +144,45 @@ class Transactions:
 
         Only the log tells: the error callback stays silent until all brokers are down.
         """
-        if "in state UP" in line:
-            self._lost_connection = True
+        if "in state UP" in line and self._lost_at is None:
+            self._lost_at = time.monotonic()
 
     def settle(self) -> None:
         """Make a new producer if the last failure left anything open; that ends the old transaction either way."""
-        if self._broken or self._producer is None:
+        producer = self._producer
+        if self._broken or producer is None:
             self._discard()
-            self._start()
+            producer = self._start()
+        if self._unsettled:
+            self._take_back_positions(producer)
 
     def close(self) -> None:
         """Let go; nothing is open between transactions."""
+        self._calls.close()
         self._discard()
 
-    def _start(self) -> None:
+    def _take_back_positions(self, producer: Producer) -> None:
+        """Abort a transaction of positions, of a topic whose positions nobody reads.
+
+        A broker that was killed hard may come back with a transaction ended and its positions still unsettled
+        (Kafka 4.4): whoever asks for them waits for ever, and this name's next commit would make them count, although
+        the transaction was aborted. They are settled with the next transaction of this name that holds any position,
+        and dropped if that one is aborted.
+        """
+        group = self._group_metadata()
+        parked = [TopicPartition(self._prefix + EVENTS, 0, 0)]
+        with self._watchdog.watching("taking back positions", _ABORT_S_MAX):
+            try:
+                producer.begin_transaction()
+                self._send_positions(producer, parked, group)
+                producer.abort_transaction(_ABORT_S_MAX)
+            except (KafkaException, TimeoutError) as error:
+                self._broken = True
+                why = fault_of(error).str() if isinstance(error, KafkaException) else "no answer"
+                raise LogUnavailable(f"Kafka at {self._servers} does not settle positions: {why}") from error
+        self._unsettled = False
+
+    def _start(self) -> Producer:
         producer = Producer(self._config)
         try:
             with self._watchdog.watching("init_transactions", _INIT_S_MAX):
@@ -123,7 +190,8 @@ class Transactions:
         except KafkaException as error:
             raise unavailable(self._servers, "starting transactions", error) from error
         self._producer = producer
-        self._broken = self._lost_connection = False
+        self._broken, self._lost_at = False, None
+        return producer
 
     def _discard(self) -> None:
         """Destroy the producer in a thread of its own: that can wait for a broker that is gone."""
@@ -136,8 +204,8 @@ class Transactions:
         del producer
         threading.Thread(target=waiting.clear, name="kafka-discard", daemon=True).start()
 
-    def _produce(self, producer: Producer, prefix: str, appends: Sequence[Append]) -> None:
-        names = {record.topic: prefix + record.topic for record in appends}
+    def _produce(self, producer: Producer, appends: Sequence[Append]) -> None:
+        names = {record.topic: self._prefix + record.topic for record in appends}
         lasts = {
             (record.topic, record.partition, record.key if record.partition is None else b""): index
             for index, record in enumerate(appends)
@@ -188,6 +256,11 @@ class Transactions:
         return CommitInDoubt(f"the commit was not answered for certain: {fault.str()}")
 
     def _abort(self, producer: Producer) -> None:
+        """Abort now; or, where nobody would hear it, leave that to the next producer."""
+        producer.poll(0)
+        if self._lost_at is not None:
+            self._broken = True
+            return
         try:
             producer.abort_transaction(_ABORT_S_MAX)
         except KafkaException:
