@@ -74,6 +74,22 @@ WHERE dag = %(dag)s::text COLLATE "C" AND run_id = %(run_id)s::text COLLATE "C"
 ORDER BY ordinal, instance, task
 LIMIT %(limit)s::bigint
 
+-- name: list_waits
+SELECT dag, run_id, task, ordinal, nullif(instance, -1) AS instance, state, attempt, pool, pool_slots, worker, tidewheel.iso(queued_at) AS queued_at,
+       tidewheel.iso(leased_at) AS leased_at, tidewheel.iso(started_at) AS started_at, tidewheel.iso(ended_at) AS ended_at,
+       tidewheel.iso(retry_at) AS retry_at, nullif(waits_for, '') AS waits_for,
+       tidewheel.iso(resume_at) AS resume_at, tidewheel.iso(timeout_at) AS timeout_at, wait, reason, shard_seq
+FROM tidewheel.tasks
+WHERE waits_for <> ''
+  AND (%(waits_for)s::text IS NULL OR waits_for = %(waits_for)s::text)
+  AND (%(dag)s::text IS NULL OR dag = %(dag)s::text COLLATE "C")
+  AND (%(after_for)s::text IS NULL
+       OR (tasks.waits_for, dag, run_id, task)
+          > (%(after_for)s::text, %(after_dag)s::text COLLATE "C", %(after_run)s::text COLLATE "C",
+             %(after_task)s::text COLLATE "C"))
+ORDER BY tasks.waits_for, dag, run_id, task
+LIMIT %(limit)s::bigint
+
 -- name: get_task
 SELECT dag, run_id, task, ordinal, nullif(instance, -1) AS instance, state, attempt, pool, pool_slots, worker, tidewheel.iso(queued_at) AS queued_at,
        tidewheel.iso(leased_at) AS leased_at, tidewheel.iso(started_at) AS started_at, tidewheel.iso(ended_at) AS ended_at,

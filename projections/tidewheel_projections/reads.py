@@ -145,6 +145,31 @@ def list_tasks(
     return _page(connection, TaskRow, "list_tasks", parameters, limit, place)
 
 
+def list_waits(
+    connection: Connection,
+    *,
+    waits_for: str | None = None,
+    dag: str | None = None,
+    after: str | None = None,
+    limit: int = 100,
+) -> Page[TaskRow]:
+    """Tasks of all runs that wait without a worker, by what they wait for, DAG, run and task."""
+    after_for, after_dag, after_run, after_task = _cursor(after, str, str, str, str)
+    parameters = {
+        "waits_for": waits_for,
+        "dag": dag,
+        "after_for": after_for,
+        "after_dag": after_dag,
+        "after_run": after_run,
+        "after_task": after_task,
+    }
+
+    def place(row: TaskRow) -> tuple[str, str, str, str]:
+        return (row.waits_for or "", row.dag, row.run_id, row.task)
+
+    return _page(connection, TaskRow, "list_waits", parameters, limit, place)
+
+
 def get_task(connection: Connection, dag: str, run_id: str, task: str) -> TaskDetail | None:
     """One task of a run with its output."""
     return _one(connection, TaskDetail, "get_task", {"dag": dag, "run_id": run_id, "task": task})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from waiting import HOUR, LATER, resume, wait
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.deadlines import armed_by, due_at, timers_of
-from tidewheel.core.workflow import Task
+from tidewheel.core.workflow import ApprovalWait, Task, WaitFor
+from tidewheel.testing.playbook import Outcome
 
 
 def test_the_time_has_come() -> None:
@@ -81,3 +83,70 @@ def test_a_wait_has_one_timer_for_whichever_end_comes_first() -> None:
     ]
     assert due_at(state, first, backlog) == NOW + 5
     assert due_at(resume(outcome, at=NOW + 5).decision.state, first, backlog) is None
+
+
+def ask(*roles: str, **more: Any) -> Task:
+    """A task that waits for an approval."""
+    return Task(id="w", action=WaitFor(what=ApprovalWait(roles=roles), **more))
+
+
+def decide(outcome: Outcome, approve: bool = True, **more: Any) -> Outcome:
+    """Ann decides."""
+    return outcome.when(c.DecideApproval(**WHERE, task="w", actor="user:ann", approve=approve, **more), at=LATER)
+
+
+def test_a_yes_is_the_output_and_says_whose_it_is() -> None:
+    outcome = decide(begun(ask("boss", "operator"), task("b", "w")), role="boss", reason="looks right")
+    assert kinds(outcome) == [("TaskSucceeded", "w"), ("TaskQueued", "b")]
+    success = outcome.decision.events[0]
+    assert isinstance(success, e.TaskSucceeded)
+    assert success.actor == "user:ann"
+    assert json.loads(success.output or "") == {
+        "approved": True,
+        "by": "user:ann",
+        "role": "boss",
+        "reason": "looks right",
+        "at": "2026-01-05T01:00:00Z",
+    }
+    assert outcome.decision.answer is not None and outcome.decision.answer.ok
+
+
+def test_a_no_fails_the_task_with_who_and_why() -> None:
+    outcome = decide(begun(ask("boss")), approve=False, reason="wrong figures", role="boss")
+    failed = outcome.decision.events[0]
+    assert isinstance(failed, e.TaskFailed)
+    assert (failed.kind, failed.actor, failed.retry_at) == ("rejected", "user:ann", None)
+    assert failed.message == "rejected by user:ann as boss: wrong figures"
+    assert kinds(outcome)[-1] == ("RunFailed", "")
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"role": "clerk"}, "w is to be decided by boss or operator, not by clerk"),
+        ({"attempt": 2}, "attempt 2 of w waits for no approval: attempt 1 is deferred"),
+    ],
+)
+def test_not_everybody_may_decide_and_not_everything(more: dict[str, Any], words: str) -> None:
+    decide(begun(ask("boss", "operator")), **more).rejected(words).then()
+
+
+def test_what_is_decided_is_not_decided_again() -> None:
+    outcome = begun(ask(), task("b", "w"))
+    decide(decide(outcome), approve=False).rejected("w waits for no approval: attempt 1 is success").then()
+    decide(begun(wait("w"))).rejected("w waits for no approval").then()
+    no_run = c.DecideApproval(dag="d", run_id="gone", task="w", approve=True)
+    outcome.when(no_run, at=NOW).rejected("no live run gone")
+    no_task = c.DecideApproval(**WHERE, task="x", approve=True)
+    outcome.when(no_task, at=NOW).rejected("no task 'x'")
+
+
+def test_nobody_decides_in_time() -> None:
+    outcome = resume(begun(ask("boss", timeout_ms=HOUR, on_timeout="skip"), task("b", "w")))
+    assert kinds(outcome)[:2] == [("TaskSkipped", "w"), ("TaskSkipped", "b")]
+
+
+def test_a_report_ends_no_wait_that_nobody_outside_watches() -> None:
+    report = c.ReportWait(**WHERE, task="w", attempt=1, output="1")
+    begun(wait("w")).when(report, at=LATER).rejected("waits for nothing that is reported").then()
+    begun(ask()).when(report, at=LATER).rejected("waits for nothing that is reported").then()

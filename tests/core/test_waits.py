@@ -43,4 +43,7 @@ def test_a_wait_wakes_at_the_first_of_its_ends() -> None:
 def test_a_wait_is_explained() -> None:
     assert explain_wait(Wait("time", resume_at=0)) == "waits until 1970-01-01T00:00:00Z"
     late = explain_wait(Wait("time", resume_at=5_000, timeout_at=1_000))
+    approval = Wait("approval", timeout_at=0, detail='{"roles":["boss","clerk"]}')
+    assert explain_wait(approval) == "waits for an approval by boss or clerk, until 1970-01-01T00:00:00Z at most"
+    assert explain_wait(Wait("approval", detail='{"roles":[]}')) == "waits for an approval"
     assert late == "waits for its time, until 1970-01-01T00:00:01Z at most"

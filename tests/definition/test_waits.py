@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tidewheel.core.workflow import Task, TimeWait, WaitFor
+from tidewheel.core.workflow import ApprovalWait, Task, TimeWait, WaitFor
 from tidewheel.definition.load import Loaded
 
 Expect = Callable[..., Loaded]
@@ -49,6 +49,26 @@ def test_the_defaults_of_work_are_none_of_a_wait(expect: Expect) -> None:
 
 
 @pytest.mark.parametrize(
+    "written",
+    [
+        "{approval: {roles: operator, timeout: 2d, on_timeout: skip}}",
+        "{approval: {roles: [operator]}, timeout: 48h, on_timeout: skip}",
+    ],
+)
+def test_the_end_of_an_approval_stands_with_it_or_beside_it(expect: Expect, written: str) -> None:
+    loaded = expect(workflow(f"wait_for: {written}")).workflow
+    assert loaded is not None
+    wait = WaitFor(what=ApprovalWait(roles=("operator",)), timeout_ms=172_800_000, on_timeout="skip")
+    assert loaded.tasks[0].action == wait
+
+
+def test_an_approval_is_waited_for_a_week_unless_it_says_otherwise(expect: Expect) -> None:
+    loaded = expect(workflow("wait_for: {approval: {}}")).workflow
+    assert loaded is not None
+    assert loaded.tasks[0].action == WaitFor(what=ApprovalWait(), timeout_ms=604_800_000)
+
+
+@pytest.mark.parametrize(
     ("marked", "code", "words"),
     [
         ("wait_for: {time: §30x}", "bad_time", "a duration such as 30m"),
@@ -58,6 +78,11 @@ def test_the_defaults_of_work_are_none_of_a_wait(expect: Expect) -> None:
         ("wait_for: §30m", "wrong_type", "a mapping"),
         ("wait_for: {time: 1h, §on_timeout: skip}", "conflict", "without a 'timeout'"),
         ("wait_for: {time: 1h, timeout: 2h, on_timeout: §sikp}", "bad_value", "did you mean 'skip'"),
+        ("wait_for: {time: 1h, §approval: {}}", "conflict", "waits for one thing"),
+        ("wait_for: {approval: §x}", "wrong_type", "a mapping"),
+        ("wait_for: {approval: {roles: §[]}}", "bad_value", "at least one"),
+        ("wait_for: {approval: {§role: x}}", "unknown_key", "did you mean 'roles'"),
+        ("wait_for: {approval: {timeout: 1h}, §timeout: 1h}", "conflict", "within 'approval' already"),
         ("wait_for: {time: 1h}, §pool: gpu", "conflict", "no slot"),
         ("wait_for: {time: 1h}, §retries: 2", "conflict", "longer 'timeout'"),
         ("wait_for: {time: 1h}, §timeout: 2h", "conflict", "within 'wait_for'"),

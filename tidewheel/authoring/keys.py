@@ -20,6 +20,7 @@ from tidewheel.core.workflow import (
     DstRepeat,
     InputType,
     NotifyEvent,
+    OnTimeout,
     Overlap,
     Pull,
     TriggerRule,
@@ -135,6 +136,14 @@ class Trigger(TypedDict):
 
     id: str
     kafka: Records
+
+
+class Approval(TypedDict, total=False):
+    """What a task waits for: a person's yes."""
+
+    roles: str | Sequence[str]
+    timeout: Duration
+    on_timeout: OnTimeout
 
 
 class Concurrency(TypedDict, total=False):

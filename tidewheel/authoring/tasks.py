@@ -7,7 +7,7 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, Unpack
 
 from tidewheel.authoring.expression import Expression
-from tidewheel.authoring.keys import ContainerOptions, Duration, Method, StepKeys, TaskKeys
+from tidewheel.authoring.keys import Approval, ContainerOptions, Duration, Method, StepKeys, TaskKeys
 from tidewheel.authoring.nodes import Given, Keys, given
 from tidewheel.authoring.places import Place, here
 from tidewheel.core.workflow import OnTimeout
@@ -145,13 +145,15 @@ def wait_for(
     /,
     *,
     time: str | date | timedelta | Expression | None = None,
+    approval: Approval | None = None,
     timeout: Duration | None = None,
     on_timeout: OnTimeout | None = None,
     **keys: Unpack[StepKeys],
 ) -> Task:
-    """A task that waits for one thing, without a worker: ``time``, a duration since it became ready or an instant."""
+    """A task that waits for one thing, without a worker: ``time`` (a duration since it became ready, or an instant) or
+    an ``approval``."""
     place = here()
-    condition = given({"time": time, "timeout": timeout, "on_timeout": on_timeout}, place)
+    condition = given({"time": time, "approval": approval, "timeout": timeout, "on_timeout": on_timeout}, place)
     positional: Keys = {"id": Given(name, place, 0), "wait_for": condition}
     return Task(open_dag(f"wait_for({name!r}, …)"), name, {**positional, **given(keys, place)}, place)
 

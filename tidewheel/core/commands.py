@@ -136,6 +136,29 @@ class MarkTask(Request, frozen=True, kw_only=True):
     output: str | None = None
 
 
+class DecideApproval(Request, frozen=True, kw_only=True):
+    """A person's yes or no to a task that waits for an approval, in the ``role`` named (empty: in any).
+
+    ``attempt``: only to this wait; 0: to the one that is open.
+    """
+
+    dag: str
+    run_id: str
+    task: str
+    approve: bool
+    attempt: int = 0
+    role: str = ""
+    reason: str = ""
+
+
+class ReportWait(AttemptCommand, frozen=True, kw_only=True):
+    """What a deferred attempt waits for has come, with ``output`` as JSON; or, with a ``fault``, can not come any
+    more."""
+
+    output: str | None = None
+    fault: str = ""
+
+
 class GrantSlot(AttemptCommand, frozen=True, kw_only=True):
     """A pool's offer of a slot on ``worker``; the Dag leases the attempt if it is still wanted, else gives the slot
     back."""
@@ -325,6 +348,8 @@ DagCommand = (
     | StartRun
     | CancelRun
     | MarkTask
+    | DecideApproval
+    | ReportWait
     | GrantSlot
     | RefuseSlot
     | ReportStarted

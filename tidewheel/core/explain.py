@@ -11,7 +11,13 @@ def explain_wait(wait: Wait) -> str:
     if wait.waits_for == "time" and (wait.timeout_at is None or wait.wakes_at == wait.resume_at):
         return f"waits until {rfc3339(wait.resume_at)}"
     until = "" if wait.timeout_at is None else f", until {rfc3339(wait.timeout_at)} at most"
-    return f"waits for {_WHAT[wait.waits_for]}{until}"
+    return f"waits for {_what(wait)}{until}"
+
+
+def _what(wait: Wait) -> str:
+    if wait.waits_for == "approval" and (roles := wait.asked.get("roles")):
+        return f"an approval by {' or '.join(map(str, roles))}"
+    return _WHAT[wait.waits_for]
 
 
 _WHAT = {

@@ -13,13 +13,24 @@ import msgspec
 
 from tidewheel.core.events import TaskDeferred, WaitsFor
 from tidewheel.core.expressions import ExpressionError
+from tidewheel.core.workflow import ApprovalWait, TimeWait
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _INSTANT: Final = re.compile(
     r"\d{4}-\d{2}-\d{2}([Tt ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?([Zz]|[+-]\d{2}:\d{2})?)?", re.ASCII
 )
+#: What somebody outside of the DAG watches and reports.
+WATCHED: Final[frozenset[WaitsFor]] = frozenset({"kafka", "http", "run"})
 #: In a wait's ``detail``: why it can not be waited for; the attempt fails at its next turn.
 FAULT: Final = "fault"
+
+
+_WAITS_FOR: Final[dict[type, WaitsFor]] = {TimeWait: "time", ApprovalWait: "approval"}
+
+
+def waits_for_of(what: TimeWait | ApprovalWait) -> WaitsFor:
+    """The word for what a ``wait_for`` names."""
+    return _WAITS_FOR[type(what)]
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -29,6 +40,11 @@ class Wait(msgspec.Struct, frozen=True):
     resume_at: int | None = None
     timeout_at: int | None = None
     detail: str = "{}"
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """The details, decoded."""
+        return msgspec.json.decode(self.detail, type=dict[str, Any])
 
     @property
     def wakes_at(self) -> int | None:

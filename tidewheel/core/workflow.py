@@ -153,10 +153,16 @@ class TimeWait(_Plain, frozen=True, tag_field="type", tag="time"):
     at: str | None = None
 
 
+class ApprovalWait(_Plain, frozen=True, tag_field="type", tag="approval"):
+    """Until a person has said yes or no: one in any of the ``roles``, or anybody if there are none."""
+
+    roles: tuple[str, ...] = ()
+
+
 class WaitFor(_Plain, frozen=True, tag_field="type", tag="wait_for"):
     """The task is deferred until something comes; no worker runs it."""
 
-    what: TimeWait
+    what: TimeWait | ApprovalWait
     #: Since the task became ready; None: for ever.
     timeout_ms: int | None = None
     on_timeout: OnTimeout = "fail"

@@ -7,16 +7,18 @@ from datetime import tzinfo
 from typing import Any, Final, get_args
 
 from tidewheel.core.scope import rfc3339
-from tidewheel.core.workflow import OnTimeout, TimeWait, WaitFor
+from tidewheel.core.workflow import ApprovalWait, OnTimeout, TimeWait, WaitFor
 from tidewheel.definition.mistakes import Findings
 from tidewheel.definition.nodes import Node, Scalar
 from tidewheel.definition.scalars import ScalarMistake, duration_ms, moment, moment_ms
-from tidewheel.definition.shapes import Choice, Draft, Duration, Key, Record, Schema, wrong_type
+from tidewheel.definition.shapes import Choice, Draft, Duration, Key, ListOf, Record, Schema, Text, wrong_type
 from tidewheel.definition.templates import has_expression
 
 #: What a task may wait for; exactly one of them.
-CONDITIONS: Final = ("time",)
-LATER_CONDITIONS: Final = frozenset({"approval", "run", "http", "kafka"})
+CONDITIONS: Final = ("time", "approval")
+LATER_CONDITIONS: Final = frozenset({"run", "http", "kafka"})
+#: A wait for anything but a time ends after so long, unless its ``timeout`` says otherwise.
+_TIMEOUT: Final = "7d"
 #: Keys of a task that are about a worker's work, and what to say of them beside a ``wait_for``.
 _NOT_OF_WAITS: Final = {
     "retries": "a wait that failed would fail again: give it a longer 'timeout'",
@@ -52,6 +54,22 @@ class When:
         return {"type": "string"}
 
 
+_ENDS: Final = {
+    "timeout": Key(Duration(), f"Longest it may wait; for a time as long as it takes, for all else {_TIMEOUT}."),
+    "on_timeout": Key(
+        Choice(get_args(OnTimeout)), "Whether the task fails at its timeout or is skipped.", default="fail"
+    ),
+}
+_APPROVAL: Final = Record(
+    "approval",
+    {
+        "roles": Key(
+            ListOf(Text("a role"), "a role or a list of roles", single=True, required=True),
+            "Who may decide: somebody in one of these roles. Without it anybody.",
+        ),
+        **_ENDS,
+    },
+)
 WAIT_FOR: Final = Record(
     "wait_for",
     {
@@ -59,10 +77,8 @@ WAIT_FOR: Final = Record(
             When(),
             "An instant, or a duration since the task became ready, or an expression that gives an RFC 3339 time.",
         ),
-        "timeout": Key(Duration(), "Longest it may wait; without it for as long as it takes."),
-        "on_timeout": Key(
-            Choice(get_args(OnTimeout)), "Whether the task fails at its timeout or is skipped.", default="fail"
-        ),
+        "approval": Key(_APPROVAL, "A person's yes or no, by the command line or the API."),
+        **_ENDS,
     },
     later=LATER_CONDITIONS,
     one_of=CONDITIONS,
@@ -84,14 +100,22 @@ def lint_wait(task: Draft, findings: Findings) -> None:
         findings.add(
             wait.node.keys[extra], "conflict", f"a task waits for one thing: {present[0]!r} is there, remove {extra!r}"
         )
-    if "on_timeout" in wait.node.entries and "timeout" not in wait.node.entries:
+    if "time" in wait and "on_timeout" in wait.node.entries and "timeout" not in wait.node.entries:
         findings.add(wait.node.keys["on_timeout"], "conflict", "'on_timeout' without a 'timeout' never comes to pass")
+    within = wait.get("approval", {})
+    for key in _ENDS:
+        if key in within and key in wait:
+            findings.add(wait.node.keys[key], "conflict", f"{key!r} stands within 'approval' already; keep one of them")
 
 
 def assemble_wait(wait: Draft, zone: tzinfo) -> WaitFor:
     """The action, once it was found to be sound. Times without an offset are on the clock of ``zone``."""
-    more: dict[str, Any] = {"on_timeout": wait["on_timeout"]} if "on_timeout" in wait else {}
-    return WaitFor(what=_time(wait["time"], zone), timeout_ms=wait.get("timeout"), **more)
+    ends = {**wait.get("approval", {}), **wait}
+    more: dict[str, Any] = {"on_timeout": ends["on_timeout"]} if "on_timeout" in ends else {}
+    if "time" in wait:
+        return WaitFor(what=_time(wait["time"], zone), timeout_ms=wait.get("timeout"), **more)
+    what = ApprovalWait(roles=tuple(wait["approval"].get("roles", ())))
+    return WaitFor(what=what, timeout_ms=ends.get("timeout", duration_ms(_TIMEOUT)), **more)
 
 
 def _time(written: str, zone: tzinfo) -> TimeWait:

@@ -20,7 +20,7 @@ from tidewheel_services.api.guard import Guard
 from tidewheel_services.api.lag import LagWatch
 from tidewheel_services.api.measures import Measured, Measures
 from tidewheel_services.api.requests import Requests
-from tidewheel_services.api.routes import dags, deployment, operations, pools, runs, system, tasks
+from tidewheel_services.api.routes import dags, deployment, operations, pools, runs, system, tasks, waits
 from tidewheel_services.api.services import Services
 
 #: How long a write waits for the shard's owner: longer than a takeover takes (session 6–8 s), so most are answered.
@@ -54,6 +54,8 @@ _ROUTERS = (
     runs.write,
     operations.write,
     tasks.read,
+    waits.read,
+    waits.write,
     pools.read,
     pools.write,
     system.read,

@@ -73,6 +73,17 @@ class Marked(msgspec.Struct, frozen=True, kw_only=True):
     position: str
 
 
+class Decided(msgspec.Struct, frozen=True, kw_only=True):
+    """A person's yes or no that is in the journal."""
+
+    dag: str
+    run_id: str
+    task: str
+    approved: bool
+    message: str
+    position: str
+
+
 class LogPage(msgspec.Struct, frozen=True, kw_only=True):
     """Output of an attempt. ``last`` is the last chunk here; ``next`` the same if there is more by now, else null.
 
@@ -118,6 +129,7 @@ _PUBLISHED: list[Any] = [
     Cancelling,
     Changed,
     Checked,
+    Decided,
     Deployed,
     EventPage,
     FieldError,

@@ -25,6 +25,7 @@ from tidewheel_services.cli import (
     runs,
     simulation,
     trimming,
+    waits,
 )
 from tidewheel_services.cli.faults import Commands
 
@@ -59,6 +60,8 @@ for family, commands in {
         runs.cancel,
         operations.mark,
         operations.rerun,
+        waits.waits,
+        waits.approve,
         following.logs,
         following.events,
         dags.dags,

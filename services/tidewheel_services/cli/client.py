@@ -33,14 +33,15 @@ class Refused(CliError):
 
 
 class Client:
-    """The API at ``settings.api``. Everything raises ``CliError``."""
+    """The API at ``settings.api``, asked by ``actor`` (else the user of this machine). Everything raises
+    ``CliError``."""
 
-    def __init__(self, settings: Settings, *, timeout_s: float = _TIMEOUT_S) -> None:
+    def __init__(self, settings: Settings, *, actor: str = "", timeout_s: float = _TIMEOUT_S) -> None:
         import httpx
 
         self._base = settings.api
         self._timeout_s = timeout_s
-        headers = {"X-Tidewheel-Actor": _user()}
+        headers = {"X-Tidewheel-Actor": actor or _user()}
         if settings.token:
             headers["Authorization"] = f"Bearer {settings.token}"
         try:

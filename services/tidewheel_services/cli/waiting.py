@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -59,9 +60,15 @@ def _waiting_tasks(client: Client, run: Mapping[str, Any], tasks: list[Mapping[s
                 pools[pool] = _pool(client, pool)
             yield f"{name} waits in {pools[pool]}"
         elif task["state"] == "deferred" and task.get("waits_for"):
-            yield f"{name} {task['reason']}"
+            yield f"{name} {task['reason']}{_how_to_approve(task)}"
         elif task["state"] == "retrying":
             yield f"{name} is tried again at {task['retry_at']}: {task['reason']}"
+
+
+def _how_to_approve(task: Mapping[str, Any]) -> str:
+    if task["waits_for"] != "approval":
+        return ""
+    return f"; `tidewheel approve {task['dag']} {shlex.quote(task['run_id'])} {shlex.quote(task['task'])}` gives it"
 
 
 def _waits_for_turn(task: Mapping[str, Any]) -> bool:

@@ -39,7 +39,7 @@ from tidewheel.core.decide.task import (
     decide_report_success,
     decide_retry_task,
 )
-from tidewheel.core.decide.wait import decide_resume_task
+from tidewheel.core.decide.wait import decide_approval, decide_report_wait, decide_resume_task
 from tidewheel.core.rules import Rules
 from tidewheel.core.state import Aggregate
 
@@ -55,6 +55,8 @@ DECISIONS: Mapping[type[c.Command], Callable[[Any, Any], None]] = {
     c.StartRun: decide_start_run,
     c.CancelRun: decide_cancel_run,
     c.MarkTask: decide_mark_task,
+    c.DecideApproval: decide_approval,
+    c.ReportWait: decide_report_wait,
     c.GrantSlot: decide_grant_slot,
     c.RefuseSlot: decide_refuse_slot,
     c.ReportStarted: decide_report_started,

@@ -8,8 +8,10 @@ from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.decide.decision import Decision, last_attempt
 from tidewheel.core.decide.flow import advance
+from tidewheel.core.decide.task import output_fault
+from tidewheel.core.scope import rfc3339
 from tidewheel.core.state import Dag
-from tidewheel.core.waits import FAULT, Wait
+from tidewheel.core.waits import FAULT, WATCHED, Wait
 from tidewheel.core.workflow import WaitFor
 
 
@@ -19,13 +21,67 @@ def decide_resume_task(d: Decision[Dag], command: c.ResumeTask) -> None:
     wait = None if run is None else run.task(command.task).waiting(command.attempt)
     if wait is None or wait.wakes_at is None or wait.wakes_at > d.now:
         return
-    fault = msgspec.json.decode(wait.detail, type=dict[str, object]).get(FAULT)
+    fault = wait.asked.get(FAULT)
     if fault is not None:
         fail_wait(d, command.run_id, command.task, "expression", str(fault))
     elif wait.wakes_at == wait.resume_at:
         end_wait(d, command.run_id, command.task)
     else:
         _time_out(d, command.run_id, command.task, wait)
+
+
+def decide_approval(d: Decision[Dag], command: c.DecideApproval) -> None:
+    """Somebody said yes, and the task succeeds, or no, and it fails. Who, when and why is in its output or its end."""
+    wait = _open_approval(d, command)
+    if wait is None:
+        return
+    roles = wait.asked.get("roles", [])
+    if command.role and roles and command.role not in roles:
+        d.refuse("conflict", f"{command.task} is to be decided by {' or '.join(roles)}, not by {command.role}")
+        return
+    d.accept(run_id=command.run_id)
+    if command.approve:
+        said = {"approved": True, "by": command.actor, "role": command.role, "reason": command.reason}
+        output = msgspec.json.encode({**said, "at": rfc3339(d.now)}).decode()
+        end_wait(d, command.run_id, command.task, output=output, actor=command.actor)
+    else:
+        role = f" as {command.role}" if command.role else ""
+        message = f"rejected by {command.actor}{role}" + (f": {command.reason}" if command.reason else "")
+        fail_wait(d, command.run_id, command.task, "rejected", message, actor=command.actor)
+
+
+def _open_approval(d: Decision[Dag], command: c.DecideApproval) -> Wait | None:
+    """The wait that the command decides, or None with the refusal said."""
+    run = d.state.runs.get(command.run_id)
+    if run is None:
+        d.refuse("not_found", f"DAG '{command.dag}' has no live run {command.run_id}")
+        return None
+    if command.task not in run.tasks and command.task not in d.state.definitions[run.version].tasks:
+        d.refuse("not_found", f"run {command.run_id} has no task '{command.task}'")
+        return None
+    task = run.task(command.task)
+    wait = task.waiting(command.attempt or task.attempt)
+    if wait is None or wait.waits_for != "approval":
+        of = f" {command.attempt}" if command.attempt else ""
+        d.refuse(
+            "conflict", f"attempt{of} of {command.task} waits for no approval: attempt {task.attempt} is {task.phase}"
+        )
+        return None
+    return wait
+
+
+def decide_report_wait(d: Decision[Dag], command: c.ReportWait) -> None:
+    """Somebody who watched says that it came, or never will. Of a wait that is over this changes nothing."""
+    run = d.state.runs.get(command.run_id)
+    wait = None if run is None else run.task(command.task).waiting(command.attempt)
+    if wait is None or wait.waits_for not in WATCHED:
+        d.refuse("stale", f"attempt {command.attempt} of {command.task} waits for nothing that is reported")
+    elif command.fault:
+        fail_wait(d, command.run_id, command.task, "wait_failed", command.fault, actor=command.actor)
+    elif (mistake := output_fault(command.output)) is not None:
+        fail_wait(d, command.run_id, command.task, "output", mistake, actor=command.actor)
+    else:
+        end_wait(d, command.run_id, command.task, output=command.output, actor=command.actor)
 
 
 def end_wait(d: Decision[Dag], run_id: str, name: str, *, output: str | None = None, actor: str = "scheduler") -> None:

@@ -176,6 +176,8 @@ class RunWitness(RunStanding):
         assert task.wait is not None
         if task.wait.waits_for == "time" and (task.wait.resume_at is None or event.at < task.wait.resume_at):
             self._findings.add(3, f"{named(event)} goes on before the time it waits for, {task.wait.resume_at}")
+        if task.wait.waits_for == "approval" and event.actor == "scheduler":
+            self._findings.add(9, f"{named(event)} is approved, and does not say by whom")
         if event.worker:
             self._findings.add(9, f"{named(event)} was deferred, and names worker '{event.worker}'")
         self._ended(task, "success", event)

@@ -10,6 +10,7 @@ import msgspec
 
 from tidewheel.core.workflow import (
     Action,
+    ApprovalWait,
     Branch,
     Catchup,
     Concurrency,
@@ -45,10 +46,12 @@ def _action(rng: random.Random) -> Action:
     """Mostly work; now and then a wait: for no time, for a while, for longer than it may, for what is no time."""
     if rng.random() < 0.8:
         return Run(command="true")
+    on_timeout = rng.choice(get_args(OnTimeout))
+    if rng.random() < 0.3:
+        approval = ApprovalWait(roles=rng.choice([(), ("boss",)]))
+        return WaitFor(what=approval, timeout_ms=rng.choice([9_000, 90_000]), on_timeout=on_timeout)
     what = TimeWait(at=NUMBER) if rng.random() < 0.2 else TimeWait(after_ms=rng.choice([0, 700, 50_000]))
-    return WaitFor(
-        what=what, timeout_ms=rng.choice([None, None, 700, 9_000]), on_timeout=rng.choice(get_args(OnTimeout))
-    )
+    return WaitFor(what=what, timeout_ms=rng.choice([None, None, 700, 9_000]), on_timeout=on_timeout)
 
 
 def write_workflow(rng: random.Random, dag: str, *, schedule: bool) -> Workflow:

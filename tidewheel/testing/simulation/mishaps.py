@@ -21,7 +21,7 @@ from tidewheel.testing.simulation.world import WORKERS, TroubledWorld
 from tidewheel.wire.codec import encode, encode_event
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from tidewheel.runtime.shard import Shard
 
@@ -72,7 +72,7 @@ class Mishaps:
     def _operate(self) -> None:
         world, rng = self._world, self._rng
         dag = rng.choice(DAGS)
-        match rng.randint(0, 12):
+        match rng.randint(0, 14):
             case 0 | 1:
                 world.send(c.StartRun(dag=dag, run_id=f"r{rng.randint(0, 25)}"))
             case 2 | 3:
@@ -87,6 +87,8 @@ class Mishaps:
                 world.author(dag)
             case 9 | 10 | 11:
                 self._mark(dag)
+            case 12 | 13:
+                self._decide(dag)
             case _:
                 world.send(c.RemoveDag(dag=dag))
                 world.after(rng.choice([0, 30_000]), lambda: world.author(dag))
@@ -101,6 +103,16 @@ class Mishaps:
             task = rng.choice([written_task(task), f"t{rng.randint(0, 6)}", f"{written_task(task)}[1]"])
         output = rng.choice([None, '{"n": 3}']) if state == "success" else None
         world.send(c.MarkTask(dag=dag, run_id=run_id, task=task, state=state, output=output, actor="user:ann"))
+
+    def _decide(self, dag: str) -> None:
+        """Somebody answers a task that waits; for an approval or not, and perhaps not any more."""
+        world, rng = self._world, self._rng
+        shards = [shard for process in world.processes for shard in process.shards.values()]
+        waiting = sorted(waiting_tasks(shards, dag))
+        run_id, task, attempt = rng.choice(waiting) if waiting else ("r1", "t1", 1)
+        said: dict[str, Any] = {"approve": rng.random() < 0.7, "role": rng.choice(["", "boss", "clerk"])}
+        attempt = rng.choice([0, attempt, attempt + 1])
+        world.send(c.DecideApproval(actor="user:b", dag=dag, run_id=run_id, task=task, attempt=attempt, **said))
 
     def _request(self, command: c.Request) -> c.Request:
         """The same command, with somebody waiting for the answer."""
@@ -301,6 +313,17 @@ def live_runs(shards: Iterable[Shard], dag: str) -> list[str]:
         if isinstance(state, Dag) and state.dag == dag
         for run_id in state.runs
     )
+
+
+def waiting_tasks(shards: Iterable[Shard], dag: str) -> Iterator[tuple[str, str, int]]:
+    """Run, task and attempt of what waits without a worker."""
+    for shard in shards:
+        for state in shard.aggregates.values():
+            if isinstance(state, Dag) and state.dag == dag:
+                for run in state.runs.values():
+                    for name, task in run.tasks.items():
+                        if task.wait is not None:
+                            yield run.run_id, name, task.attempt
 
 
 def _damaged(rng: Random, value: bytes) -> bytes:
