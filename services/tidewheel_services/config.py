@@ -29,6 +29,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     api: str = f"http://127.0.0.1:{DEFAULT_API_PORT}"
     #: Bearer token that the API asks for and the CLI sends; empty: the API serves loopback only.
     token: str = ""
+    #: Where people see the API: notifications link there; empty: they have no links.
+    public_url: str = ""
     #: Name of this process across restarts; empty: its host's name, numbered if that is taken.
     instance: str = ""
     #: Runs of one DAG that may wait for its ``max_runs`` before its triggers are put off and the API answers 429.
@@ -47,6 +49,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             postgres=env.get("TIDEWHEEL_POSTGRES") or plain.postgres,
             api=env.get("TIDEWHEEL_API") or plain.api,
             token=env.get("TIDEWHEEL_TOKEN", ""),
+            public_url=env.get("TIDEWHEEL_PUBLIC_URL", ""),
             instance=env.get("TIDEWHEEL_INSTANCE", ""),
             waiting_runs_max=_number(env, "TIDEWHEEL_WAITING_RUNS_MAX", plain.waiting_runs_max),
             shard_runs_max=_number(env, "TIDEWHEEL_SHARD_RUNS_MAX", plain.shard_runs_max),

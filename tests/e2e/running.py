@@ -108,10 +108,12 @@ def eventually(probe: Callable[[], Any], timeout_s: float = 30, what: str = "it"
 
 
 @contextlib.contextmanager
-def dev(directory: Path, *arguments: str) -> Iterator[tuple[Process, dict[str, str]]]:
+def dev(
+    directory: Path, *arguments: str, env: Mapping[str, str] | None = None
+) -> Iterator[tuple[Process, dict[str, str]]]:
     """`tidewheel dev` on a free port, up; and the environment in which commands find it."""
     output = directory.parent / f"{directory.name}.{time.monotonic_ns()}.out"
-    with Process("dev", directory, "--port", "0", *arguments, output=output) as process:
+    with Process("dev", directory, "--port", "0", *arguments, output=output, env=env) as process:
         said = process.wait_for("API at ")
         yield process, {"TIDEWHEEL_API": said.split("API at ")[1].split()[0]}
 

@@ -40,6 +40,7 @@ def doctor(log: LogUrl = "", postgres: Dsn = "", api: ApiUrl = "", as_json: Json
         _postgres,
         _api,
         _journal,
+        _targets,
     )
     findings = [check(surroundings) for check in checks]
     if as_json:
@@ -186,6 +187,30 @@ def _journal(surroundings: Settings) -> Finding:
             "Journal", "missing", "; ".join(stopped or unread), "`tidewheel journal repair` says what may be done"
         )
     return Finding("Journal", "ok", f"every shard goes on, {answer['partitions']} of them")
+
+
+def _targets(_: Settings) -> Finding:
+    """Those of this environment; the notifier may have another."""
+    from tidewheel_services.notifier.targets import BadTargets, configured
+
+    try:
+        targets = configured()
+    except BadTargets as error:
+        return Finding("Notifications", "missing", str(error), "write the targets as docs/notifications.md says")
+    if not targets:
+        fix = "only to be told of runs: set TIDEWHEEL_NOTIFY_<NAME> to a URL where `tidewheel notifier` runs"
+        return Finding("Notifications", "optional", "no targets are configured here", fix)
+    from tidewheel_services.notifier.delivery import Delivery, Unusable
+
+    faults = []
+    for target in targets.values():
+        try:
+            Delivery(target)
+        except Unusable as error:
+            faults.append(str(error))
+    if faults:
+        return Finding("Notifications", "missing", "; ".join(faults), "correct the URLs")
+    return Finding("Notifications", "ok", f"targets: {', '.join(targets)}")
 
 
 def _output(command: list[str]) -> str:

@@ -29,6 +29,8 @@ _TOLD = (
     ("tidewheel_services.config", "BadSetting"),
     ("tidewheel_services.exposition", "CannotExpose"),
     ("tidewheel_services.instance", "NameTaken"),
+    ("tidewheel_services.notifier.delivery", "Unusable"),
+    ("tidewheel_services.notifier.targets", "BadTargets"),
 )
 
 

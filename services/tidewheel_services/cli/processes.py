@@ -1,4 +1,4 @@
-"""Commands that run a process of Tidewheel until it is told to stop: scheduler, worker, projector, listener, api."""
+"""Commands that run one process of Tidewheel until it is told to stop."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import typer
 
 from tidewheel_services.cli.faults import UNREACHABLE, CliError
 from tidewheel_services.cli.options import Dsn, FeedUrl, Instance, LogUrl, settings
+from tidewheel_services.cli.output import write
 from tidewheel_services.config import DEFAULT_API_PORT
 
 if TYPE_CHECKING:
@@ -141,6 +142,35 @@ def listener(
             settings(log=log, feed=feed, instance=name),
             stop_on_signals(),
             show=None if exposition is None else lambda found: exposition.show(ListenerFigures(found)),
+        )
+
+
+def notifier(
+    test: Annotated[
+        str, typer.Option("--test", metavar="TARGET", help="Send a test to this target and end.", show_default=False)
+    ] = "",
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = _LOOPBACK,
+    log: LogUrl = "",
+    postgres: Dsn = "",
+    name: Instance = "",
+) -> None:
+    """Run the notifier: it tells the targets of TIDEWHEEL_NOTIFY_<NAME> what workflows want them told."""
+    from tidewheel_services.notifier.figures import NotifierFigures
+    from tidewheel_services.notifier.main import run_notifier, send_test
+    from tidewheel_services.process_log import log_to_stderr
+
+    if test:
+        if why := send_test(test):
+            raise CliError(f"target '{test}' could not be told: {why}")
+        write(f"delivered to {test}")
+        return
+    log_to_stderr()
+    with _exposed(metrics_host, metrics_port) as exposition:
+        run_notifier(
+            settings(log=log, postgres=postgres, instance=name),
+            stop_on_signals(),
+            show=None if exposition is None else lambda found: exposition.show(NotifierFigures(found)),
         )
 
 

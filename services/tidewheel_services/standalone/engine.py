@@ -122,6 +122,7 @@ class Engine:
         self._run("scheduler", self._schedule)
         self._run("projector", self._project_events)
         self._run("listener", self._listen)
+        self._run("notifier", self._notify)
         self._run("postgres", self._keep_postgres)
         self._run("api", lambda: self._serve(listener))
         self.serve_pools({"default"})
@@ -173,6 +174,17 @@ class Engine:
 
         assert self._log is not None
         listen_on(self._log, self._settings, NAME, self._stop)
+
+    def _notify(self) -> None:
+        from tidewheel_services.notifier.notifier import Notifier
+        from tidewheel_services.notifier.targets import configured
+
+        assert self._log is not None
+        while not self._up.wait(0.2):
+            if self._stop.is_set():
+                return
+        public_url = self._settings.public_url or self._settings.api
+        Notifier(self._log, self._settings.postgres, configured(), public_url).run(self._stop)
 
     def _serve(self, listener: socket.socket) -> None:
         from tidewheel_services.api.app import create_app

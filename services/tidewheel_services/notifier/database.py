@@ -1,0 +1,45 @@
+"""The notifier's connections and its tables."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Any, TypeAlias
+
+import psycopg
+
+Connection: TypeAlias = psycopg.Connection[Any]
+
+_MIGRATION_LOCK = 0x7469_6465_0004
+#: Held by the one notifier that works; others stand by.
+_WORKING_LOCK = 0x7469_6465_0003
+
+
+def connect(dsn: str) -> Connection:
+    """A connection in autocommit mode that is quick to notice when the server is gone."""
+    return psycopg.connect(
+        dsn,
+        autocommit=True,
+        connect_timeout=5,
+        application_name="tidewheel-notifier",
+        keepalives_idle=10,
+        keepalives_interval=5,
+        keepalives_count=3,
+    )
+
+
+def prepare(connection: Connection) -> None:
+    """Make the tables. Several may try at once."""
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
+        connection.execute(resources.files("tidewheel_services.notifier").joinpath("schema.sql").read_bytes())
+
+
+def take_turn(connection: Connection) -> bool:
+    """Whether this session is the one that works from now on, until it ends."""
+    found = connection.execute("SELECT pg_try_advisory_lock(%s)", (_WORKING_LOCK,)).fetchone()
+    return found is not None and bool(found[0])
+
+
+def clean(text: str) -> str:
+    """Postgres keeps no zero in a text."""
+    return text.replace("\x00", "\ufffd")

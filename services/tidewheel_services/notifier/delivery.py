@@ -1,0 +1,96 @@
+"""One notification to one target, through apprise, within a bounded time."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+from tidewheel_services.notifier.targets import Target
+from tidewheel_services.notifier.wording import Kind
+
+if TYPE_CHECKING:
+    from apprise.plugins.base import NotifyBase
+
+#: Longest one try may take; the library bounds single waits only, and some services answer a byte at a time.
+TRY_S = 30.0
+_REASON_MAX = 1_000
+
+
+class Unusable(Exception):
+    """The library does not understand the target's URL."""
+
+
+class Delivery:
+    """Delivers to one target, one notification at a time."""
+
+    def __init__(self, target: Target, try_s: float = TRY_S) -> None:
+        """Raises ``Unusable``."""
+        self._target = target
+        self._try_s = try_s
+        self._service = _service(target)
+        self._hanging: threading.Thread | None = None
+
+    def send(self, title: str, body: str, kind: Kind) -> str:
+        """Deliver; gives why that failed, or nothing. Never raises."""
+        if self._hanging is not None and self._hanging.is_alive():
+            return "an earlier try has not come back yet"
+        said: list[str] = []
+        thread = threading.Thread(
+            target=self._try, args=(title, body, kind, said), name=f"send-{self._target.name}", daemon=True
+        )
+        thread.start()
+        thread.join(self._try_s)
+        if thread.is_alive():
+            self._hanging = thread
+            return f"no answer within {self._try_s:g} s"
+        return self._target.masked("; ".join(said))[:_REASON_MAX]
+
+    def _try(self, title: str, body: str, kind: Kind, said: list[str]) -> None:
+        """``said`` gets what went wrong; empty: it was delivered."""
+        from apprise import NotifyType
+
+        heard = _Heard()
+        logger = logging.getLogger("apprise")
+        logger.addHandler(heard)
+        try:
+            delivered = bool(self._service.notify(body=body, title=title, notify_type=NotifyType(kind)))
+        except Exception as error:  # whatever a plug-in of the library does, it is this try that failed
+            said.append(f"{type(error).__name__}: {error}")
+            return
+        finally:
+            logger.removeHandler(heard)
+        if not delivered:
+            said.extend(heard.lines or ["the service did not take it"])
+
+
+def _service(target: Target) -> NotifyBase:
+    import apprise
+
+    # What the library says is kept as the reason of a failed try; it goes nowhere else, for it may hold URLs.
+    logger = logging.getLogger("apprise")
+    logger.propagate = False
+    logger.setLevel(logging.WARNING)
+    # At lower levels this one names every address it calls.
+    logging.getLogger("urllib3").setLevel(logging.WARNING)
+    asset = apprise.AppriseAsset(app_id="Tidewheel", app_desc="Tidewheel notifications", async_mode=False)
+    found: Any = apprise.Apprise.instantiate(target.url, asset=asset, suppress_exceptions=True)
+    if found is None:
+        raise Unusable(
+            f"the URL of target '{target.name}' is not understood: the service is unknown, or something is missing"
+        )
+    service: NotifyBase = found
+    return service
+
+
+class _Heard(logging.Handler):
+    """What the library says in this thread."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._thread = threading.get_ident()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.thread == self._thread:
+            self.lines.append(record.getMessage())
