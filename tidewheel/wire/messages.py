@@ -30,8 +30,8 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     offset: int
     key: bytes | None
     value: bytes | None
-    #: ``undecodable``, ``unknown_dag``, ``invalid``, ``failed``; ``expression`` of a record that a trigger cannot judge;
-    #: ``undelivered`` of a notification
+    #: ``undecodable``, ``unknown_dag``, ``invalid``, ``failed``; ``expression`` of a record that a trigger cannot
+    #: judge; ``undelivered`` of a notification
     code: str
     reason: str
 

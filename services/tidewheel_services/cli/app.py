@@ -70,7 +70,14 @@ for family, commands in {
         pools.pools,
         pools.workers,
     ),
-    _SERVE: (processes.scheduler, processes.worker, processes.projector, processes.notifier, processes.listener, processes.api),
+    _SERVE: (
+        processes.scheduler,
+        processes.worker,
+        processes.projector,
+        processes.notifier,
+        processes.listener,
+        processes.api,
+    ),
     _KEEP: (
         maintenance.verify,
         maintenance.dead_letters,
