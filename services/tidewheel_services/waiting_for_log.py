@@ -11,7 +11,7 @@ from tidewheel.log.interface import Log, LogUnavailable
 from tidewheel.log.opening import open_log
 
 #: Between tries, growing from the first to the second.
-RETRY_S = (0.5, 5.0)
+RETRY_S = (0.5, 2.0)
 
 _log = structlog.get_logger("tidewheel")
 
