@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from tidewheel.core.events import RunCreated
-from tidewheel.log.interface import COMMANDS, INPUTS, TRIGGERS
+from tidewheel.log.interface import COMMANDS, TRIGGERS
 
 log = structlog.get_logger()
 
@@ -32,23 +32,30 @@ class Answered:
     commands: dict[str, int] = field(default_factory=dict)
     #: On ``triggers``, by DAG.
     triggers: dict[str, int] = field(default_factory=dict)
+    #: How the causes that count begin.
+    _commands: str = field(init=False, repr=False, compare=False)
+    _triggers: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._commands = f"{COMMANDS}/{self.shard}/"
+        self._triggers = f"{TRIGGERS}/{self.shard}/"
 
     def note(self, journal: str, event: object, cause: str) -> None:
         """The next event of ``journal`` has this cause.
 
         The last word counts and not the highest: inputs that were lost or laid out anew have other offsets.
         """
-        topic, _, place = cause.partition("/")
-        if topic not in INPUTS:
-            return  # a timer, slots given out, a repair, or an input of the log before this one
-        partition, _, offset = place.partition("/")
-        if partition != str(self.shard) or not offset.isdecimal():
-            return  # what follows in this shard from another one's input is in that one's order
-        if topic == COMMANDS:
-            self.commands[journal] = int(offset)
-        elif isinstance(event, RunCreated) and event.kind == "kafka":
+        # Anything else is a timer, slots given out, a repair, an input of the log before this one, or one of another
+        # shard, which is in that one's order.
+        if cause.startswith(self._commands):
+            offset = cause[len(self._commands) :]
+            if offset.isdecimal():
+                self.commands[journal] = int(offset)
+        elif cause.startswith(self._triggers) and isinstance(event, RunCreated) and event.kind == "kafka":
             # Only this is a trigger's answer by its own DAG; what follows from it for others says nothing of theirs.
-            self.triggers[event.dag] = int(offset)
+            offset = cause[len(self._triggers) :]
+            if offset.isdecimal():
+                self.triggers[event.dag] = int(offset)
 
     def covers_command(self, offset: int) -> bool:
         """Whether this one of ``commands`` was answered before, or left behind by those that were."""

@@ -15,25 +15,27 @@ from tidewheel.wire.codec import DecodeError, decode
 from tidewheel.wire.triggers import decode_trigger
 
 
-def take_in(work: Work, record: Record, partitions: int, backlog: Backlog, answered: Answered) -> None:
-    """Decide one input record, unless it was answered before, or is a trigger that has to wait; one that is no command
-    is a dead letter."""
+def take_in(work: Work, record: Record, partitions: int, backlog: Backlog, answered: Answered) -> bool:
+    """Decide one input record, unless it is a trigger that has to wait; one that is no command is a dead letter.
+
+    False if the journal answers it: it was read again, and nothing is done.
+    """
     if record.topic == COMMANDS and answered.covers_command(record.offset):
-        return
+        return False
     try:
         command = command_of(record)
     except DecodeError as error:
         work.reject(record, error.code, error.reason)
-        return
+        return True
     name = target_of(cast("c.DagCommand | c.PoolCommand", command)).name
     if shard_of(name, partitions) != record.partition:
         work.forward(record, name, command)
-        return
-    if record.topic == TRIGGERS and (
-        answered.covers_trigger(name, record.offset) or not backlog.admits(work, name, record)
-    ):
-        return
-    work.handle(command, f"{record.topic}/{record.partition}/{record.offset}", record)
+        return True
+    if record.topic == TRIGGERS and answered.covers_trigger(name, record.offset):
+        return False
+    if record.topic == COMMANDS or backlog.admits(work, name, record):
+        work.handle(command, f"{record.topic}/{record.partition}/{record.offset}", record)
+    return True
 
 
 def command_of(record: Record) -> c.Command:

@@ -195,8 +195,14 @@ class Scheduler:
         self._forgive_absence(now)
         work = Work(self._owned, self._log.partitions, self._rules, now)
         inputs = [record for record in batch.records if record.partition in self._owned]
+        again = 0
         for record in inputs:
-            take_in(work, record, self._log.partitions, self._backlog, self._owned[record.partition].answered)
+            answered = self._owned[record.partition].answered
+            again += not take_in(work, record, self._log.partitions, self._backlog, answered)
+        if again:
+            log.warning(
+                "the group's position came back old: inputs that the journal answers are passed over", inputs=again
+            )
         timers = self._timers.pop_due(self._owned, now, self._most)
         for timer in timers:
             work.handle(timer, "timer")
