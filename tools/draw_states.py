@@ -1,4 +1,4 @@
-"""Draw the states of runs and tasks into docs/journal.md, from the tables in ``tidewheel/core/transitions.py``.
+"""Draw the states of tasks, runs and backfills into docs/journal.md, from ``tidewheel/core/transitions.py``.
 
 Run it when a table has changed; a test fails until then.
 """
@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tidewheel.core import events as e
-from tidewheel.core.transitions import LIVE, RUN, TASK, TASK_ENDED
+from tidewheel.core.transitions import BACKFILL, LIVE, RUN, TASK, TASK_ENDED
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "journal.md"
 _RUN_ENDED = frozenset({"success", "failed", "cancelled"})
+_BACKFILL_ENDED = frozenset({"finished", "cancelled"})
 
 #: State and event, and the state after it.
 Row = tuple[tuple[str, type[e.Event]], str]
@@ -38,10 +39,11 @@ def _steps(table: Iterable[Row]) -> Iterator[tuple[str, str, str]]:
 
 
 def drawn(page: str) -> str:
-    """The page with both drawings as the tables are now."""
+    """The page with all drawings as the tables are now."""
     for name, picture in (
         ("task", drawing(TASK.items(), "scheduled", TASK_ENDED)),
         ("run", drawing(RUN.items(), "queued", _RUN_ENDED)),
+        ("backfill", drawing(BACKFILL.items(), "running", _BACKFILL_ENDED)),
     ):
         begin, end = f"<!-- {name} states: drawn by tools/draw_states.py -->", f"<!-- end of {name} states -->"
         before, _, rest = page.partition(begin)

@@ -10,6 +10,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias, get_args
 
 from tidewheel.core import events as e
+from tidewheel_projections.backfills import (
+    BACKFILL_ENDED,
+    Backfill,
+    BackfillChange,
+    fold_backfill_changed,
+    fold_backfill_started,
+)
 from tidewheel_projections.dags import (
     Dag,
     TaskOutline,
@@ -40,6 +47,7 @@ from tidewheel_projections.tasks import (
 RunKey: TypeAlias = tuple[str, str]
 TaskAttempt: TypeAlias = tuple[str, int]
 VersionKey: TypeAlias = tuple[str, str]
+BackfillKey: TypeAlias = tuple[str, str]
 
 #: Task rows kept in memory of runs that have not ended; beyond it the runs longest untouched are loaded again when
 #: needed.
@@ -73,13 +81,14 @@ class RunRows:
 class Needed:
     """What a batch of events needs loaded, because memory does not have it."""
 
-    __slots__ = ("dags", "pools", "runs", "versions")
+    __slots__ = ("backfills", "dags", "pools", "runs", "versions")
 
     def __init__(self) -> None:
         self.dags: set[str] = set()
         self.versions: set[VersionKey] = set()
         self.runs: set[RunKey] = set()
         self.pools: set[str] = set()
+        self.backfills: set[BackfillKey] = set()
 
 
 class Folding:
@@ -90,6 +99,8 @@ class Folding:
         self.outlines: dict[VersionKey, tuple[TaskOutline, ...]] = {}
         self.runs: dict[RunKey, RunRows] = {}
         self.pools: dict[str, PoolRows] = {}
+        self.backfills: dict[BackfillKey, Backfill] = {}
+        self.changed_backfills: set[BackfillKey] = set()
         self.changed_dags: set[str] = set()
         self.new_versions: list[Version] = []
         self.touched_runs: dict[RunKey, RunRows] = {}
@@ -110,9 +121,14 @@ class Folding:
                         needed.dags.add(event.dag)
                     if (event.dag, event.version) not in self.outlines:
                         needed.versions.add((event.dag, event.version))
+                    if event.backfill_id and (event.dag, event.backfill_id) not in self.backfills:
+                        needed.backfills.add((event.dag, event.backfill_id))
             elif isinstance(event, e.PoolEvent):
                 if event.pool not in pools:
                     needed.pools.add(event.pool)
+            elif isinstance(event, e.BackfillEvent):
+                if (event.dag, event.backfill_id) not in self.backfills:
+                    needed.backfills.add((event.dag, event.backfill_id))
             elif isinstance(event, e.DagEvent) and event.dag not in dags:
                 needed.dags.add(event.dag)
         return needed
@@ -140,6 +156,10 @@ class Folding:
             self.pools[pool].changed_tasks.clear()
             self.pools[pool].changed_workers.clear()
         self.touched_pools.clear()
+        for backfill in self.changed_backfills:
+            if self.backfills[backfill].state in BACKFILL_ENDED:
+                del self.backfills[backfill]
+        self.changed_backfills.clear()
         while self._weight > TASKS_KEPT and len(self.runs) > 1:
             oldest = next(iter(self.runs))
             self._weight -= self.runs.pop(oldest).weight
@@ -166,12 +186,28 @@ class Folding:
             fold_dag_changed(row, event, shard_seq)
             self.changed_dags.add(event.dag)
 
+    def _backfill_started(self, event: e.BackfillStarted, partition: int, shard_seq: int) -> None:
+        key = (event.dag, event.backfill_id)
+        row = self.backfills.get(key)
+        if row is None or shard_seq > row.shard_seq:
+            self.backfills[key] = fold_backfill_started(event, shard_seq)
+            self.changed_backfills.add(key)
+
+    def _backfill_changed(self, event: BackfillChange, partition: int, shard_seq: int) -> None:
+        key = (event.dag, event.backfill_id)
+        row = self.backfills[key]
+        if shard_seq > row.shard_seq:
+            fold_backfill_changed(row, event, shard_seq)
+            self.changed_backfills.add(key)
+
     def _run_created(self, event: e.RunCreated, partition: int, shard_seq: int) -> None:
         if event.kind == "scheduled":
             dag = self.dags[event.dag]
             if shard_seq > dag.shard_seq:
                 fold_slot_answered(dag, event.logical_date, shard_seq)
                 self.changed_dags.add(event.dag)
+        if event.backfill_id:
+            self._backfill_changed(event, partition, shard_seq)
         key = (event.dag, event.run_id)
         before = self.runs.get(key)
         if before is not None and shard_seq <= before.row.shard_seq:
@@ -286,6 +322,11 @@ class Folding:
 _FOLDS: Mapping[type[e.Event], Callable[[Folding, Any, int, int], None]] = {
     e.DagDeployed: Folding._dag_deployed,
     **dict.fromkeys((e.DagRemoved, e.DagPaused, e.DagUnpaused, e.SlotsSkipped), Folding._dag_changed),
+    e.BackfillStarted: Folding._backfill_started,
+    **dict.fromkeys(
+        (e.BackfillSlotsSkipped, e.BackfillPaused, e.BackfillResumed, e.BackfillCancelled, e.BackfillFinished),
+        Folding._backfill_changed,
+    ),
     e.RunCreated: Folding._run_created,
     **dict.fromkeys(
         (e.RunStarted, e.RunCancelRequested, e.DeadlineMissed, e.RunSucceeded, e.RunFailed, e.RunCancelled),

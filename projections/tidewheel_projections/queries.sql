@@ -39,7 +39,7 @@ WHERE v.dag = %(dag)s::text COLLATE "C" AND v.version = %(version)s::text COLLAT
 SELECT dag, run_id, version, kind, state, tidewheel.iso(logical_date) AS logical_date, tidewheel.iso(created_at) AS created_at,
        tidewheel.iso(started_at) AS started_at, tidewheel.iso(ended_at) AS ended_at,
        tidewheel.iso(cancel_requested_at) AS cancel_requested_at, reason, deadlines_missed,
-       actor, rerun_of, tasks, counts, shard_seq
+       actor, rerun_of, backfill_id, tasks, counts, shard_seq
 FROM tidewheel.runs r
 WHERE (%(dag)s::text IS NULL OR dag = %(dag)s::text COLLATE "C")
   AND (%(states)s::text[] IS NULL OR state = ANY (%(states)s::text[]))
@@ -55,10 +55,38 @@ LIMIT %(limit)s::bigint
 SELECT dag, run_id, version, kind, state, tidewheel.iso(logical_date) AS logical_date, tidewheel.iso(created_at) AS created_at,
        tidewheel.iso(started_at) AS started_at, tidewheel.iso(ended_at) AS ended_at,
        tidewheel.iso(cancel_requested_at) AS cancel_requested_at, reason, deadlines_missed,
-       actor, rerun_of, tasks, counts, shard_seq,
+       actor, rerun_of, backfill_id, tasks, counts, shard_seq,
        tidewheel.iso(interval_start) AS interval_start, tidewheel.iso(interval_end) AS interval_end, inputs
 FROM tidewheel.runs
 WHERE dag = %(dag)s::text COLLATE "C" AND run_id = %(run_id)s::text COLLATE "C"
+
+-- name: list_backfills
+SELECT b.dag, b.backfill_id, b.state, tidewheel.iso(b.first_slot) AS first, tidewheel.iso(b.last_slot) AS last,
+       b.slot_order AS "order", b.mode, b.width, b.reprocess, b.slots, b.skipped, b.runs, r.live, r.succeeded, r.failed,
+       r.cancelled, tidewheel.iso(b.slot_cursor) AS cursor, b.reason, b.actor, tidewheel.iso(b.started_at) AS started_at,
+       tidewheel.iso(b.ended_at) AS ended_at, tidewheel.iso(b.updated_at) AS updated_at, b.shard_seq
+FROM tidewheel.backfills b
+CROSS JOIN LATERAL (
+    SELECT count(*) FILTER (WHERE state IN ('queued', 'running')) AS live,
+           count(*) FILTER (WHERE state = 'success') AS succeeded,
+           count(*) FILTER (WHERE state = 'failed') AS failed,
+           count(*) FILTER (WHERE state = 'cancelled') AS cancelled
+    FROM tidewheel.runs WHERE dag = b.dag AND backfill_id = b.backfill_id AND backfill_id <> ''
+) r
+WHERE b.dag = %(dag)s::text COLLATE "C"
+  AND (%(backfill_id)s::text IS NULL OR b.backfill_id = %(backfill_id)s::text COLLATE "C")
+  AND (%(after_at)s::timestamptz IS NULL
+       OR (b.started_at, b.backfill_id) < (%(after_at)s::timestamptz, %(after_id)s::text COLLATE "C"))
+ORDER BY b.started_at DESC, b.backfill_id DESC
+LIMIT %(limit)s::bigint
+
+-- name: list_slot_runs
+SELECT (extract(epoch FROM logical_date) * 1000)::bigint AS slot, run_id, state
+FROM tidewheel.runs
+WHERE dag = %(dag)s::text COLLATE "C" AND logical_date IS NOT NULL
+  AND logical_date >= to_timestamp(%(first)s::bigint / 1000.0::float8)
+  AND logical_date <= to_timestamp(%(last)s::bigint / 1000.0::float8)
+ORDER BY logical_date
 
 -- name: list_tasks
 SELECT dag, run_id, task, ordinal, nullif(instance, -1) AS instance, state, attempt, pool, pool_slots, worker, tidewheel.iso(queued_at) AS queued_at,

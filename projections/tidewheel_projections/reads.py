@@ -22,6 +22,7 @@ from tidewheel.log.interface import EVENTS, POOL_EVENTS
 from tidewheel_projections.queries import named_queries
 from tidewheel_projections.views import (
     AttemptRow,
+    BackfillRow,
     DagRow,
     DeadLetterRow,
     EventRow,
@@ -33,6 +34,7 @@ from tidewheel_projections.views import (
     ProjectorRow,
     RunDetail,
     RunRow,
+    SlotRun,
     StoppedShardRow,
     TaskDetail,
     TaskRow,
@@ -117,6 +119,29 @@ def list_runs(
 def get_run(connection: Connection, dag: str, run_id: str) -> RunDetail | None:
     """One run."""
     return _one(connection, RunDetail, "get_run", {"dag": dag, "run_id": run_id})
+
+
+def list_backfills(
+    connection: Connection, dag: str, *, after: str | None = None, limit: int = 100
+) -> Page[BackfillRow]:
+    """Backfills of a DAG, newest first."""
+    at, backfill_id = _cursor(after, str, str)
+    parameters = {"dag": dag, "backfill_id": None, "after_at": at, "after_id": backfill_id}
+    return _page(
+        connection, BackfillRow, "list_backfills", parameters, limit, lambda row: (row.started_at, row.backfill_id)
+    )
+
+
+def get_backfill(connection: Connection, dag: str, backfill_id: str) -> BackfillRow | None:
+    """One backfill."""
+    parameters = {"dag": dag, "backfill_id": backfill_id, "after_at": None, "after_id": None, "limit": 1}
+    return _one(connection, BackfillRow, "list_backfills", parameters)
+
+
+def list_slot_runs(connection: Connection, dag: str, first_ms: int, last_ms: int) -> list[SlotRun]:
+    """The runs of slots from ``first_ms`` to ``last_ms``, both included, earliest first."""
+    parameters = {"dag": dag, "first": first_ms, "last": last_ms}
+    return _rows(connection, SlotRun, "list_slot_runs", parameters)
 
 
 def list_tasks(

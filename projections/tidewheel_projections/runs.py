@@ -47,6 +47,7 @@ class Run(msgspec.Struct):
     actor: str
     #: The run that this one repeats; empty: none.
     rerun_of: str
+    backfill_id: str
     tasks: int
     counts: dict[str, int]
     shard_seq: int
@@ -72,6 +73,7 @@ def fold_run_created(event: e.RunCreated, tasks: int, shard_seq: int) -> Run:
         deadlines_missed="[]",
         actor=event.actor,
         rerun_of=event.rerun_of,
+        backfill_id=event.backfill_id,
         tasks=tasks,
         counts={"scheduled": tasks},
         shard_seq=shard_seq,

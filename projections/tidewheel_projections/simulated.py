@@ -16,6 +16,7 @@ import psycopg
 from tidewheel.log.interface import Reader
 from tidewheel.log.memory import MemoryLog
 from tidewheel.testing.simulation.faults import ProjectorPoint
+from tidewheel_projections.backfills import Backfill
 from tidewheel_projections.dags import Dag, outline_of
 from tidewheel_projections.folding import Folding, Needed, RunKey, RunRows
 from tidewheel_projections.journal import FOLLOWED, Journals, Place, Placed, Track
@@ -23,7 +24,18 @@ from tidewheel_projections.pools import Pool, PoolRows, PoolTask, Worker
 from tidewheel_projections.runs import run_from
 from tidewheel_projections.session import Session
 from tidewheel_projections.store import Rows, Store
-from tidewheel_projections.tables import ATTEMPTS, DAG_VERSIONS, DAGS, POOL_TASKS, POOLS, RUNS, TASKS, WORKERS, Table
+from tidewheel_projections.tables import (
+    ATTEMPTS,
+    BACKFILLS,
+    DAG_VERSIONS,
+    DAGS,
+    POOL_TASKS,
+    POOLS,
+    RUNS,
+    TASKS,
+    WORKERS,
+    Table,
+)
 from tidewheel_projections.tasks import Attempt, Task
 
 Key: TypeAlias = tuple[object, ...]
@@ -72,6 +84,9 @@ class MemoryStore(Store):
         for version in needed.versions:
             if row := self._row(DAG_VERSIONS, version):
                 folding.outlines[version] = outline_of(cast(str, row[2])).tasks
+        for backfill in needed.backfills:
+            if row := self._row(BACKFILLS, backfill):
+                folding.backfills[backfill] = Backfill(*row)  # type: ignore[arg-type]
         for run in needed.runs:
             self._load_run(folding, run)
         for pool in needed.pools:

@@ -12,6 +12,7 @@ import psycopg
 
 from tidewheel.wire.messages import DeadLetter, LogChunk
 from tidewheel_projections.audit import UNLISTED, audit_row
+from tidewheel_projections.backfills import Backfill
 from tidewheel_projections.dags import Dag, outline_of
 from tidewheel_projections.folding import Folding, Needed, RunRows
 from tidewheel_projections.journal import FOLLOWED, Journals, Placed, Track
@@ -20,6 +21,7 @@ from tidewheel_projections.runs import row_of, run_from
 from tidewheel_projections.schema import Connection
 from tidewheel_projections.tables import (
     ATTEMPTS,
+    BACKFILLS,
     DAG_VERSIONS,
     DAGS,
     DEAD_LETTERS_TABLE,
@@ -82,6 +84,13 @@ class Store:
             condition = f'(t.dag, t.version) IN (SELECT d COLLATE "C", v COLLATE "C" FROM {columns})'
             for row in self._select(DAG_VERSIONS, condition, _columns(needed.versions)):
                 folding.outlines[row[0], row[1]] = outline_of(row[2]).tasks
+        if needed.backfills:
+            condition = (
+                "(t.dag, t.backfill_id) IN"
+                ' (SELECT d COLLATE "C", b COLLATE "C" FROM unnest(%s::text[], %s::text[]) AS u(d, b))'
+            )
+            for row in self._select(BACKFILLS, condition, _columns(needed.backfills)):
+                folding.backfills[row[0], row[1]] = Backfill(*row)
         if needed.runs:
             self._load_runs(folding, needed)
         if needed.pools:
@@ -94,6 +103,8 @@ class Store:
         self._upsert(DAGS, [astuple(folding.dags[dag]) for dag in sorted(folding.changed_dags)], careful)
         versions = sorted(folding.new_versions, key=lambda version: (version.dag, version.version))
         self._upsert(DAG_VERSIONS, [astuple(version) for version in versions], careful)
+        backfills = [astuple(folding.backfills[key]) for key in sorted(folding.changed_backfills)]
+        self._upsert(BACKFILLS, backfills, careful)
         self._upsert(RUNS, [row_of(run.row) for run in runs if run.changed], careful)
         tasks = [astuple(run.tasks[task]) for run in runs for task in sorted(run.changed_tasks)]
         self._upsert(TASKS, tasks, careful)

@@ -97,6 +97,7 @@ class RunRow(msgspec.Struct, frozen=True):
     actor: str
     #: The run that this one repeats; empty: none.
     rerun_of: str
+    backfill_id: str
     tasks: int
     counts: dict[str, int]
     shard_seq: int
@@ -108,6 +109,42 @@ class RunDetail(RunRow, frozen=True):
     interval_start: str | None
     interval_end: str | None
     inputs: Any
+
+
+class BackfillRow(msgspec.Struct, frozen=True):
+    """A backfill. Of its ``slots``, ``skipped`` were passed and ``runs`` got a run, of which ``live`` go on."""
+
+    dag: str
+    backfill_id: str
+    state: str
+    first: str
+    last: str
+    order: str
+    mode: str
+    width: int
+    reprocess: str
+    slots: int
+    skipped: int
+    runs: int
+    live: int
+    succeeded: int
+    failed: int
+    cancelled: int
+    cursor: str | None
+    reason: str
+    actor: str
+    started_at: str
+    ended_at: str | None
+    updated_at: str
+    shard_seq: int
+
+
+class SlotRun(msgspec.Struct, frozen=True):
+    """The run of a slot (milliseconds since the epoch)."""
+
+    slot: int
+    run_id: str
+    state: str
 
 
 class TaskRow(msgspec.Struct, frozen=True):

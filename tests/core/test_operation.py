@@ -97,7 +97,7 @@ def test_what_waits_downstream_of_a_marked_task_is_judged_anew() -> None:
 def test_a_task_that_waits_for_max_tasks_leaves_its_place() -> None:
     scene = begun(task("a"), task("b"), task("c"), concurrency=Concurrency(max_tasks=1))
     outcome = mark(scene, "b", "skipped")
-    assert [place[3] for place in outcome.decision.state.ready] == ["c"]
+    assert [place[-1] for place in outcome.decision.state.ready] == ["c"]
     outcome = mark(outcome, "a", "success")
     assert kinds(outcome) == [("TaskMarked", "a"), ("TaskQueued", "c")]
 

@@ -29,6 +29,7 @@ def test_it_is_a_sorted_set_that_leaves_its_past_alone(changes: list[tuple[bool,
         assert found == Ordered(model)
         for item in range(-1, 41):
             assert found.after(item) == min((other for other in model if other > item), default=None)
+            assert found.at_most(item) == max((other for other in model if other <= item), default=None)
         if model:
             assert found.first() == min(model)
         for before, items in past:

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.docs.pages import fences
 from tests.e2e.running import Process, dev, document, eventually, tidewheel
 from tidewheel_services.standalone.templates import TEMPLATES
 
@@ -261,3 +262,43 @@ def _environment(directory: Path) -> dict[str, str]:
 
 def _get(env: dict[str, str], path: str) -> Any:
     return httpx.get(f"{env['TIDEWHEEL_API']}/api/v1{path}").json()
+
+
+def test_the_backfill_of_the_page_runs_as_the_page_says(flows: Path, running: tuple[Process, dict[str, str]]) -> None:
+    process, env = running
+    (text,) = (
+        fence.text for fence in fences() if fence.page == "docs/backfill.md" and fence.words == ("yaml", "workflow")
+    )
+    (flows / "daily.yaml").write_text(text)
+    process.wait_for("deployed daily_orders")
+    first = ("backfill", "daily_orders", "--from", "2026-10-30", "--to", "2026-10-31")
+    whole = ("backfill", "daily_orders", "--from", "2026-10-30", "--to", "2026-11-02")
+    assert document(*first, "--wait", env=env)["succeeded"] == 2
+    preview = document(*whole, "--dry-run", "--order", "backward", env=env)
+    assert [(item["slot"], item["action"], item["state"]) for item in preview["items"]] == [
+        ("2026-11-02T11:00:00Z", "create", None),
+        ("2026-11-01T11:00:00Z", "create", None),
+        ("2026-10-31T10:00:00Z", "pass", "success"),
+        ("2026-10-30T10:00:00Z", "pass", "success"),
+    ]
+    row = document(*whole, "--chunk", "2", "--wait", env=env)
+    assert (row["state"], row["slots"], row["skipped"], row["succeeded"]) == ("finished", 4, 2, 2)
+    runs = document("runs", "daily_orders", env=env)
+    assert sorted((run["run_id"], run["kind"]) for run in runs) == [
+        (f"scheduled__{slot}Z", "backfill")
+        for slot in ("2026-10-30T10:00:00", "2026-10-31T10:00:00", "2026-11-01T11:00:00", "2026-11-02T11:00:00")
+    ]
+    assert all(run["counts"] == {"success": 1, "skipped": 1} for run in runs)
+    assert "backfill-2  finished" in tidewheel("backfills", "daily_orders", env=env).stdout
+    long = document("backfill", "daily_orders", "--from", "1980-01-01", "--to", "2020-12-31", env=env)
+    name = long["backfill_id"]
+    assert document("backfill-pause", "daily_orders", name, env=env)["changed"]
+    stopped = document("backfill-cancel", "daily_orders", name, "--running", "--reason", "enough", env=env)
+    with httpx.Client(base_url=env["TIDEWHEEL_API"] + "/api/v1", timeout=20) as client:
+        there = client.get(
+            f"/dags/daily_orders/backfills/{name}", headers={"X-Tidewheel-Position": stopped["position"]}
+        ).json()
+        assert (there["state"], there["reason"]) == ("cancelled", "enough")
+        wrong = client.post("/dags/daily_orders/backfills", json={"from": "yesterday", "to": "2026-11-02"})
+        assert (wrong.status_code, wrong.json()["errors"][0]["where"]) == (422, "body.from")
+        assert client.get("/dags/daily_orders/backfills/backfill-99").status_code == 404

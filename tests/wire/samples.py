@@ -31,8 +31,8 @@ _PRINTABLE = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"])
 _SPECIAL = {"dag": _IDS, "pool": _IDS, "task": _IDS, "run_id": _PRINTABLE, "worker": _PRINTABLE}
 _TIMES = st.integers(INSTANT_MIN, INSTANT_MAX)
 _COUNTS = st.integers(0, 2**31 - 1)
-_INSTANTS = ("at", "started_at", "ended_at", "logical_date", "interval_start", "interval_end")
-_OUTSIDE = dict.fromkeys(_INSTANTS, _TIMES) | dict.fromkeys(("attempt", "slots", "pool_slots"), _COUNTS)
+_INSTANTS = ("at", "started_at", "ended_at", "logical_date", "interval_start", "interval_end", "since", "until")
+_OUTSIDE = dict.fromkeys(_INSTANTS, _TIMES) | dict.fromkeys(("attempt", "slots", "pool_slots", "width"), _COUNTS)
 _NUMBERS = {
     "int": st.integers(-(2**31), 2**31 - 1) | st.integers(-70, 70),
     "long": st.integers(-(2**63), 2**63 - 1) | st.integers(1_790_000_000_000, 1_800_000_000_000),

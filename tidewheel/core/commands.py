@@ -12,10 +12,14 @@ from typing import Literal
 
 import msgspec
 
-RunKind = Literal["scheduled", "manual", "api", "kafka"]
+RunKind = Literal["scheduled", "manual", "api", "kafka", "backfill"]
 RequestKind = Literal["manual", "api", "kafka"]
 #: What a person may say of how a task ended.
 Mark = Literal["success", "failed", "skipped"]
+#: Of a backfill: how many runs at a time, and what becomes of slots that have a run.
+BackfillMode = Literal["parallel", "chunked"]
+BackfillOrder = Literal["forward", "backward"]
+Reprocess = Literal["none", "failed", "all"]
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,6 +163,47 @@ class ReportWait(AttemptCommand, frozen=True, kw_only=True):
     fault: str = ""
 
 
+class StartBackfill(Request, frozen=True, kw_only=True):
+    """Make runs for the slots of the DAG's schedule from ``since`` to ``until``, both included, that have come due.
+
+    ``width``: so many runs at a time (``parallel``), or so many begun together once those before have ended
+    (``chunked``). The same request again, while its backfill lives, names that one.
+    """
+
+    dag: str
+    since: int
+    until: int
+    order: BackfillOrder = "forward"
+    mode: BackfillMode = "parallel"
+    width: int = 1
+    reprocess: Reprocess = "none"
+
+
+class PauseBackfill(Request, frozen=True, kw_only=True):
+    """It makes no more runs until it is resumed; those it made go on."""
+
+    dag: str
+    backfill_id: str
+    reason: str = ""
+
+
+class ResumeBackfill(Request, frozen=True, kw_only=True):
+    """It goes on where it was."""
+
+    dag: str
+    backfill_id: str
+    reason: str = ""
+
+
+class CancelBackfill(Request, frozen=True, kw_only=True):
+    """It makes no more runs, and those of its runs that wait are cancelled; with ``running`` the others too."""
+
+    dag: str
+    backfill_id: str
+    reason: str = ""
+    running: bool = False
+
+
 class GrantSlot(AttemptCommand, frozen=True, kw_only=True):
     """A pool's offer of a slot on ``worker``; the Dag leases the attempt if it is still wanted, else gives the slot
     back."""
@@ -287,7 +332,7 @@ class ReleaseSlot(AttemptCommand, frozen=True, kw_only=True):
 
 
 class FireSchedule(Command, frozen=True, kw_only=True):
-    """A schedule slot of the DAG has come due."""
+    """What the DAG does by itself is due: a slot of its schedule, or the next step of a backfill."""
 
     dag: str
 
@@ -350,6 +395,10 @@ DagCommand = (
     | MarkTask
     | DecideApproval
     | ReportWait
+    | StartBackfill
+    | PauseBackfill
+    | ResumeBackfill
+    | CancelBackfill
     | GrantSlot
     | RefuseSlot
     | ReportStarted

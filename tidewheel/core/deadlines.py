@@ -29,7 +29,7 @@ Timer: TypeAlias = (
     | c.ExpireWorker
 )
 
-#: After any of these the next slot may fire at another time, or may fire at all.
+#: After any of these the next slot may fire at another time or may fire at all, or a backfill may go on.
 _SCHEDULE_EVENTS = (
     e.DagDeployed,
     e.DagUnpaused,
@@ -38,6 +38,9 @@ _SCHEDULE_EVENTS = (
     e.RunFailed,
     e.RunCancelled,
     e.RunStarted,
+    e.BackfillStarted,
+    e.BackfillSlotsSkipped,
+    e.BackfillResumed,
 )
 
 
@@ -46,7 +49,7 @@ def due_at(state: Aggregate, timer: Timer, backlog_runs: int) -> int | None:
     match timer:
         case c.FireSchedule():
             assert isinstance(state, Dag)
-            return schedule_due(state, backlog_runs)
+            return own_work_due(state, backlog_runs)
         case c.ExpireWorker():
             assert isinstance(state, Pool)
             worker = state.workers.get(timer.worker)
@@ -90,6 +93,14 @@ def _queue_deadline(state: Dag, run: RunState, name: str) -> int | None:
     return None if longest is None else task.ready_at + longest
 
 
+def own_work_due(state: Dag, backlog_runs: int) -> int | None:
+    """When the DAG does something by itself: its schedule's next slot fires, or a backfill that may go on does so."""
+    for backfill in state.backfills:
+        if backfill.is_due(state.live_of.get(backfill.backfill_id, 0)):
+            return backfill.started_at
+    return schedule_due(state, backlog_runs)
+
+
 def schedule_due(state: Dag, backlog_runs: int) -> int | None:
     """When the schedule's next slot fires; None if there is none, while paused, or while too many of its runs wait."""
     if not state.version or state.paused or state.removed or state.cursor is None:
@@ -121,11 +132,11 @@ def armed_by(event: e.Event, state: Aggregate, backlog_runs: int) -> tuple[int, 
             return (event.at, c.BeginInstances(dag=event.dag, run_id=event.run_id, task=event.task))
         case e.WorkerJoined():
             return (event.expires_at, c.ExpireWorker(pool=event.pool, worker=event.worker))
-        case e.RunCreated() if event.kind != "scheduled":
+        case e.RunCreated() if event.logical_date is None:
             return None
     if isinstance(event, (*_SCHEDULE_EVENTS, e.RunCreated)):
         assert isinstance(state, Dag)
-        due = schedule_due(state, backlog_runs)
+        due = own_work_due(state, backlog_runs)
         return None if due is None else (due, c.FireSchedule(dag=state.dag))
     return None
 
@@ -150,7 +161,7 @@ def timers_of(state: Aggregate, backlog_runs: int) -> Iterator[tuple[int, Timer]
         for name, worker in sorted(state.workers.items(), key=itemgetter(0)):
             yield (worker.expires_at, c.ExpireWorker(pool=state.pool, worker=name))
         return
-    due = schedule_due(state, backlog_runs)
+    due = own_work_due(state, backlog_runs)
     if due is not None:
         yield (due, c.FireSchedule(dag=state.dag))
     for run in sorted(state.runs.values(), key=attrgetter("order")):

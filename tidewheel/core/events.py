@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from tidewheel.core.commands import FailureKind, Mark, RunKind
+from tidewheel.core.commands import BackfillMode, BackfillOrder, FailureKind, Mark, Reprocess, RunKind
 from tidewheel.core.workflow import DeadlineAction, DeadlineFrom
 
 
@@ -34,6 +34,12 @@ class RunEvent(DagEvent, frozen=True, kw_only=True):
     """An event of one run."""
 
     run_id: str
+
+
+class BackfillEvent(DagEvent, frozen=True, kw_only=True):
+    """An event of one backfill."""
+
+    backfill_id: str
 
 
 class TaskEvent(RunEvent, frozen=True, kw_only=True):
@@ -99,11 +105,63 @@ class SlotsSkipped(DagEvent, frozen=True, kw_only=True):
     reason: str
 
 
+# --- Backfill ---------------------------------------------------------------------------------------------------------
+
+
+class BackfillStarted(BackfillEvent, frozen=True, kw_only=True):
+    """Runs are to be made for the ``slots`` slots of the schedule from ``first`` to ``last``, which are slots
+    themselves."""
+
+    first: int
+    last: int
+    slots: int
+    order: BackfillOrder = "forward"
+    mode: BackfillMode = "parallel"
+    width: int = 1
+    reprocess: Reprocess = "none"
+
+
+class BackfillSlotsSkipped(BackfillEvent, frozen=True, kw_only=True):
+    """The backfill passed ``count`` slots, ``first`` the earliest and ``last`` the latest, without making runs.
+
+    ``answered``: because each of them has a run already.
+    """
+
+    first: int
+    last: int
+    count: int
+    reason: str
+    answered: bool = True
+
+
+class BackfillPaused(BackfillEvent, frozen=True, kw_only=True):
+    """It makes no more runs until it is resumed."""
+
+    reason: str = ""
+
+
+class BackfillResumed(BackfillEvent, frozen=True, kw_only=True):
+    """It goes on where it was."""
+
+    reason: str = ""
+
+
+class BackfillCancelled(BackfillEvent, frozen=True, kw_only=True):
+    """It is over before its end: slots that it has not come to keep what they had."""
+
+    reason: str
+
+
+class BackfillFinished(BackfillEvent, frozen=True, kw_only=True):
+    """It has come to every slot, and every run that it made has ended."""
+
+
 # --- Run ---------------------------------------------------------------------------------------------------------
 
 
 class RunCreated(RunEvent, frozen=True, kw_only=True):
-    """A run exists, queued. Of kind ``scheduled``, it answers the slot ``logical_date`` and moves the cursor there.
+    """A run exists, queued. Of kind ``scheduled``, it answers the slot ``logical_date`` and moves the cursor there; of
+    kind ``backfill``, it moves the cursor of its backfill.
 
     ``rerun_of`` names the run that it repeats.
     """
@@ -119,6 +177,8 @@ class RunCreated(RunEvent, frozen=True, kw_only=True):
     origin: str = ""
     rerun_of: str = ""
     reason: str = ""
+    #: The backfill that made it; empty: none did.
+    backfill_id: str = ""
 
 
 class RunStarted(RunEvent, frozen=True, kw_only=True):
@@ -419,6 +479,12 @@ AnyDagEvent = (
     | DagPaused
     | DagUnpaused
     | SlotsSkipped
+    | BackfillStarted
+    | BackfillSlotsSkipped
+    | BackfillPaused
+    | BackfillResumed
+    | BackfillCancelled
+    | BackfillFinished
     | RunCreated
     | RunStarted
     | RunCancelRequested

@@ -98,6 +98,7 @@ class Reply(Mail, frozen=True, kw_only=True):
     #: False when the request named something that existed already.
     created: bool = False
     position: str = ""
+    backfill_id: str = ""
 
 
 AnyMail = AssignTask | LeaseRenewed | StopAttempt | WorkerWelcome | WorkerUnknown | NameClaim | Reply

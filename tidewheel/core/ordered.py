@@ -87,6 +87,14 @@ class Ordered(Generic[T]):
         block = self._blocks[at]
         return block[bisect_right(block, item)]
 
+    def at_most(self, item: T) -> T | None:
+        """The largest item not greater than ``item``."""
+        at = bisect_right(self._lasts, item)
+        if at < len(self._blocks) and self._blocks[at][0] <= item:
+            block = self._blocks[at]
+            return block[bisect_right(block, item) - 1]
+        return self._lasts[at - 1] if at else None
+
     def __len__(self) -> int:
         return self._size
 

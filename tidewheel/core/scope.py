@@ -14,6 +14,8 @@ from tidewheel.core.mapping import instance_name
 from tidewheel.core.state import Dag, RunState
 from tidewheel.core.workflow import Container, Http, Python, Run, Task, WorkerAction
 
+#: How the ids of runs of slots begin; the slot follows.
+SCHEDULED = "scheduled__"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -23,6 +25,23 @@ def rfc3339(at: int | None) -> str | None:
         return None
     moment = _EPOCH + timedelta(milliseconds=at)
     return moment.strftime("%Y-%m-%dT%H:%M:%S") + (f".{at % 1000:03d}Z" if at % 1000 else "Z")
+
+
+def parse_rfc3339(text: str) -> int | None:
+    """Milliseconds since the epoch of what ``rfc3339`` writes; None: it is not written so."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        return None
+    ms = (moment - _EPOCH) // timedelta(milliseconds=1)
+    return ms if rfc3339(ms) == text else None
+
+
+def slot_run_id(slot: int) -> str:
+    """The id of a slot's run, whatever makes it: so there is one."""
+    return f"{SCHEDULED}{rfc3339(slot)}"
 
 
 def run_names(run: RunState, attempt: int = 0) -> Mapping[str, Any]:

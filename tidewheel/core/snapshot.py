@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 from immutables import Map
 
+from tidewheel.core.backfill import Backfill
+from tidewheel.core.coverage import Era, Span
 from tidewheel.core.fold.pool import head_place
 from tidewheel.core.fold.run import place_of
 from tidewheel.core.fold.task import ready_place
@@ -29,6 +31,13 @@ from tidewheel.core.state import (
 )
 from tidewheel.core.transitions import ACTIVE
 from tidewheel.core.waits import Wait
+from tidewheel.core.workflow import Schedule
+
+
+class _StoredEra(msgspec.Struct, frozen=True):
+    schedule: Schedule
+    spans: list[Span]
+    forgotten: int
 
 
 class _StoredDag(msgspec.Struct, frozen=True):
@@ -46,6 +55,9 @@ class _StoredDag(msgspec.Struct, frozen=True):
     finished: list[tuple[int, str]]
     ended: int
     trigger_since: Map[str, int] = Map()
+    backfills: tuple[Backfill, ...] = ()
+    backfills_started: int = 0
+    coverage: tuple[_StoredEra, ...] = ()
 
 
 class _StoredPool(msgspec.Struct, frozen=True):
@@ -60,9 +72,10 @@ class _StoredPool(msgspec.Struct, frozen=True):
 
 
 def _shape() -> str:
+    stored = (_StoredDag, _StoredPool, RunState, TaskState, PoolWorker, Waiting, SlotLease, Tally, Fan, Wait)
     parts = [
         f"{struct.__name__}({', '.join(f'{name}: {kind}' for name, kind in struct.__annotations__.items())})"
-        for struct in (_StoredDag, _StoredPool, RunState, TaskState, PoolWorker, Waiting, SlotLease, Tally, Fan, Wait)
+        for struct in (*stored, _StoredEra, Backfill)
     ]
     return hashlib.blake2b("; ".join(parts).encode(), digest_size=8).hexdigest()
 
@@ -121,6 +134,9 @@ def encode_snapshot(state: Aggregate) -> bytes:
                 finished=sorted(state.finished_order.items()),
                 ended=state.ended,
                 trigger_since=state.trigger_since,
+                backfills=state.backfills,
+                backfills_started=state.backfills_started,
+                coverage=tuple(_StoredEra(era.schedule, list(era.spans), era.forgotten) for era in state.coverage),
             )
         )
     return _encoder.encode(
@@ -174,7 +190,12 @@ def _dag(stored: _StoredDag) -> Dag:
         answered=stored.answered,
         runs=Map({run.run_id: run for run in stored.runs}),
         created=stored.created,
-        queued_runs=Ordered(place_of(run) for run in stored.runs if run.phase == "queued"),
+        queued_runs=Ordered(place_of(run) for run in stored.runs if run.phase == "queued" and not run.backfill_id),
+        queued_backfill=Ordered(place_of(run) for run in stored.runs if run.phase == "queued" and run.backfill_id),
+        live_of=Map(Counter(run.backfill_id for run in stored.runs if run.backfill_id)),
+        backfills=stored.backfills,
+        backfills_started=stored.backfills_started,
+        coverage=tuple(Era(era.schedule, Ordered(era.spans), era.forgotten) for era in stored.coverage),
         queued_scheduled=sum(run.phase == "queued" and run.kind == "scheduled" for run in stored.runs),
         input_bytes=sum(len(run.inputs) for run in stored.runs),
         held=stored.held,

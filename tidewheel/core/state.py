@@ -16,7 +16,9 @@ import msgspec
 from immutables import Map
 
 from tidewheel.core.attempt import AttemptKey
+from tidewheel.core.backfill import Backfill
 from tidewheel.core.commands import RunKind
+from tidewheel.core.coverage import Coverage
 from tidewheel.core.graph import Definition, Tally
 from tidewheel.core.mapping import Fan
 from tidewheel.core.ordered import Ordered
@@ -24,7 +26,7 @@ from tidewheel.core.transitions import LIVE, RunPhase, TaskPhase
 from tidewheel.core.waits import Wait
 
 #: How many finished run ids a DAG remembers, oldest dropped first, so that a repeated request finds its run.
-#: Scheduled runs need no memory: the cursor has passed their slot.
+#: Runs of slots need none: their coverage knows them.
 REMEMBERED_RUNS = 10_000
 
 
@@ -95,6 +97,8 @@ class RunState(msgspec.Struct, frozen=True):
     missed: tuple[int, ...] = ()
     #: Why it ends as failed, by a deadline; its tasks are then cancelled as those of a cancelled run.
     failure: str = ""
+    #: The backfill that made it; empty: none did.
+    backfill_id: str = ""
     #: Tasks that have not ended.
     open_tasks: int = 0
     tasks: Map[str, TaskState] = Map()
@@ -108,8 +112,8 @@ UNTOUCHED = TaskState()
 
 #: Logical date (or creation), order of creation, run id: which run starts next.
 RunPlace: TypeAlias = tuple[int, int, str]
-#: Logical date, order of becoming ready, run id, task: which task is queued next.
-ReadyPlace: TypeAlias = tuple[int, int, str, str]
+#: Whether of a backfill, logical date, order of becoming ready, run id, task: which task is queued next.
+ReadyPlace: TypeAlias = tuple[bool, int, int, str, str]
 
 
 class Dag(msgspec.Struct, frozen=True):
@@ -135,6 +139,15 @@ class Dag(msgspec.Struct, frozen=True):
     queued_runs: Ordered[RunPlace] = Ordered()
     #: How many of them the schedule made.
     queued_scheduled: int = 0
+    #: Those that wait of backfills, which start after the others and have bounds of their own.
+    queued_backfill: Ordered[RunPlace] = Ordered()
+    #: Live runs of each backfill, also of one that is over.
+    live_of: Map[str, int] = Map()
+    #: Backfills that live, oldest first, and how many there ever were.
+    backfills: tuple[Backfill, ...] = ()
+    backfills_started: int = 0
+    #: Which slots have a run.
+    coverage: Coverage = ()
     #: Length of the inputs of all live runs together.
     input_bytes: int = 0
     #: Tasks that became ready so far while ``max_tasks`` was reached.
@@ -154,8 +167,15 @@ class Dag(msgspec.Struct, frozen=True):
 
     @property
     def running_runs(self) -> int:
-        """Runs that count toward ``max_runs``."""
-        return len(self.runs) - len(self.queued_runs)
+        """Runs that count toward ``max_runs``: those of backfills do not."""
+        return len(self.runs) - len(self.queued_runs) - sum(self.live_of.values())
+
+    def backfill(self, backfill_id: str) -> Backfill:
+        """A backfill that lives; KeyError if there is none."""
+        for backfill in self.backfills:
+            if backfill.backfill_id == backfill_id:
+                return backfill
+        raise KeyError(backfill_id)
 
 
 #: Minus priority, logical date, arrival, key: the order within one DAG's queue.

@@ -34,6 +34,7 @@ TaskPhase: TypeAlias = Literal[
     "cancelled",
 ]
 RunPhase: TypeAlias = Literal["queued", "running", "success", "failed", "cancelled"]
+BackfillPhase: TypeAlias = Literal["running", "paused", "finished", "cancelled"]
 
 #: A task in one of these has ended.
 TASK_ENDED: frozenset[TaskPhase] = frozenset({"success", "failed", "skipped", "upstream_failed", "cancelled"})
@@ -93,6 +94,15 @@ RUN: Mapping[tuple[RunPhase, type[e.Event]], RunPhase] = {
 }
 
 
+BACKFILL: Mapping[tuple[BackfillPhase, type[e.Event]], BackfillPhase] = {
+    ("running", e.BackfillPaused): "paused",
+    ("paused", e.BackfillResumed): "running",
+    ("running", e.BackfillFinished): "finished",
+    ("paused", e.BackfillFinished): "finished",
+    ("running", e.BackfillCancelled): "cancelled",
+    ("paused", e.BackfillCancelled): "cancelled",
+}
+
 #: From here a task can be marked at once. What is live, or waits for instances that are, is told to end first.
 MARKED_AT_ONCE: frozenset[TaskPhase] = TASK_ENDED | {"scheduled", "queued", "retrying", "deferred"}
 MARKED_LATER: frozenset[TaskPhase] = LIVE | {"deferred"}
@@ -139,3 +149,12 @@ def next_run_phase(phase: RunPhase, event: e.RunEvent) -> RunPhase:
         return RUN[phase, type(event)]
     except KeyError:
         raise IllegalTransition(f"{type(event).__name__} of {event.dag}/{event.run_id}: the run is {phase}") from None
+
+
+def next_backfill_phase(phase: BackfillPhase, event: e.BackfillEvent) -> BackfillPhase:
+    """The state of a backfill after ``event``."""
+    try:
+        return BACKFILL[phase, type(event)]
+    except KeyError:
+        subject = f"backfill {event.backfill_id} of {event.dag}"
+        raise IllegalTransition(f"{type(event).__name__} of {subject}: it is {phase}") from None

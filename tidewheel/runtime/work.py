@@ -174,6 +174,7 @@ class Work:
                 message=answer.message,
                 code=answer.code,
                 run_id=answer.run_id,
+                backfill_id=answer.backfill_id,
                 created=answer.created,
                 position=f"{topic}/{shard.number}/{head.shard_seq}",
             )

@@ -40,8 +40,8 @@ def checks(schema: str, fields: Iterable[str]) -> list[str]:
     if not schema.startswith(_CHECKED_PREFIXES):
         return []
     empty_allowed = schema.endswith((".StartRun", ".TriggerRun"))
-    times = ("at", "started_at", "ended_at", "logical_date", "interval_start", "interval_end")
-    counts = ("attempt", "slots", "pool_slots")
+    times = ("at", "started_at", "ended_at", "logical_date", "interval_start", "interval_end", "since", "until")
+    counts = ("attempt", "slots", "pool_slots", "width")
     lines = {
         **{f: f"    if {f} and not {INSTANT_MIN} <= {f} <= {INSTANT_MAX}: bad_instant({f!r}, {f})" for f in times},
         **{f: f"    if {f} and {f} < 0: bad_count({f!r}, {f})" for f in counts},

@@ -20,7 +20,7 @@ from tidewheel_services.api.guard import Guard
 from tidewheel_services.api.lag import LagWatch
 from tidewheel_services.api.measures import Measured, Measures
 from tidewheel_services.api.requests import Requests
-from tidewheel_services.api.routes import dags, deployment, operations, pools, runs, system, tasks, waits
+from tidewheel_services.api.routes import backfills, dags, deployment, operations, pools, runs, system, tasks, waits
 from tidewheel_services.api.services import Services
 
 #: How long a write waits for the shard's owner: longer than a takeover takes (session 6–8 s), so most are answered.
@@ -40,6 +40,7 @@ of the DAG's shard.
 _TAGS = [
     {"name": "dags", "description": "Workflow definitions and their versions."},
     {"name": "runs", "description": "Executions of a DAG."},
+    {"name": "backfills", "description": "Runs for slots of a schedule that have passed."},
     {"name": "tasks", "description": "Tasks of a run, their attempts and logs."},
     {"name": "pools", "description": "Named capacity, and the workers that serve it."},
     {"name": "system", "description": "Health, lag and metrics."},
@@ -53,6 +54,8 @@ _ROUTERS = (
     runs.read,
     runs.write,
     operations.write,
+    backfills.read,
+    backfills.write,
     tasks.read,
     waits.read,
     waits.write,

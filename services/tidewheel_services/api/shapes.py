@@ -84,6 +84,40 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
     position: str
 
 
+class Backfilling(msgspec.Struct, frozen=True, kw_only=True):
+    """A backfill that was asked for, held, let go on or ended. ``changed`` is false when it was so already."""
+
+    dag: str
+    backfill_id: str
+    changed: bool
+    message: str
+    position: str
+
+
+class BackfillSlot(msgspec.Struct, frozen=True, kw_only=True):
+    """A slot, and what a backfill would do: ``create`` its run ``run_id``, or ``pass`` it, since that is there in
+    ``state``."""
+
+    slot: str
+    run_id: str
+    action: str
+    state: str | None
+
+
+class BackfillPreview(msgspec.Struct, frozen=True, kw_only=True):
+    """What a backfill would do with its ``slots`` slots now, in the order in which it would come to them. ``more``:
+    there are more of them than ``items`` names."""
+
+    dag: str
+    first: str
+    last: str
+    slots: int
+    creates: int
+    passes: int
+    items: list[BackfillSlot]
+    more: bool
+
+
 class LogPage(msgspec.Struct, frozen=True, kw_only=True):
     """Output of an attempt. ``last`` is the last chunk here; ``next`` the same if there is more by now, else null.
 
@@ -126,6 +160,8 @@ class FieldError(msgspec.Struct, frozen=True, kw_only=True):
 Response: TypeAlias = dict[str, Any]
 
 _PUBLISHED: list[Any] = [
+    BackfillPreview,
+    Backfilling,
     Cancelling,
     Changed,
     Checked,
@@ -139,12 +175,14 @@ _PUBLISHED: list[Any] = [
     Marked,
     Mistake,
     Started,
+    views.BackfillRow,
     views.DagRow,
     views.PoolRow,
     views.RunDetail,
     views.TaskDetail,
     views.VersionDetail,
     views.Page[views.AttemptRow],
+    views.Page[views.BackfillRow],
     views.Page[views.DagRow],
     views.Page[views.DeadLetterRow],
     views.Page[views.PoolRow],

@@ -38,6 +38,15 @@ def known_run(connection: reads.Connection, dag: str, run_id: str) -> views.RunD
     return found
 
 
+def known_backfill(connection: reads.Connection, dag: str, backfill_id: str) -> views.BackfillRow:
+    """The backfill. Raises ``Problem``."""
+    found = reads.get_backfill(connection, dag, backfill_id)
+    if found is None:
+        known_dag(connection, dag)
+        raise missing(f"DAG '{dag}' has no backfill '{backfill_id[:200]}'")
+    return found
+
+
 def known_task(connection: reads.Connection, dag: str, run_id: str, task: str) -> views.TaskDetail:
     """The task of a run. Raises ``Problem``."""
     found = reads.get_task(connection, dag, run_id, task)

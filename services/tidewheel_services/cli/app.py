@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tidewheel_services.cli import (
+    backfills,
     dags,
     definitions,
     doctor,
@@ -67,6 +68,11 @@ for family, commands in {
         dags.dags,
         dags.pause,
         dags.unpause,
+        backfills.backfill,
+        backfills.backfills,
+        backfills.backfill_pause,
+        backfills.backfill_resume,
+        backfills.backfill_cancel,
         pools.pools,
         pools.workers,
     ),

@@ -8,6 +8,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from tidewheel.core import commands as c
+from tidewheel.core.decide.backfill import (
+    decide_cancel_backfill,
+    decide_pause_backfill,
+    decide_resume_backfill,
+    decide_start_backfill,
+)
 from tidewheel.core.decide.dag import (
     decide_deploy_dag,
     decide_fire_schedule,
@@ -57,6 +63,10 @@ DECISIONS: Mapping[type[c.Command], Callable[[Any, Any], None]] = {
     c.MarkTask: decide_mark_task,
     c.DecideApproval: decide_approval,
     c.ReportWait: decide_report_wait,
+    c.StartBackfill: decide_start_backfill,
+    c.PauseBackfill: decide_pause_backfill,
+    c.ResumeBackfill: decide_resume_backfill,
+    c.CancelBackfill: decide_cancel_backfill,
     c.GrantSlot: decide_grant_slot,
     c.RefuseSlot: decide_refuse_slot,
     c.ReportStarted: decide_report_started,

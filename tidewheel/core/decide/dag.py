@@ -16,11 +16,13 @@ from tidewheel.core.calendar import (
     previous_slot,
     same_slots,
 )
+from tidewheel.core.coverage import has_run
+from tidewheel.core.decide.backfill import advance_backfills, end_backfills
 from tidewheel.core.decide.decision import Decision
 from tidewheel.core.decide.flow import start_run, start_runs, unfinished_scheduled
-from tidewheel.core.decide.run import SCHEDULED, cancel_run, create_run
+from tidewheel.core.decide.run import cancel_run, create_run
 from tidewheel.core.graph import Definition, define, unrunnable
-from tidewheel.core.scope import rfc3339
+from tidewheel.core.scope import rfc3339, slot_run_id
 from tidewheel.core.state import Dag
 from tidewheel.core.workflow import Schedule
 
@@ -49,6 +51,8 @@ def decide_deploy_dag(d: Decision[Dag], command: c.DeployDag) -> None:
         _create_owed(d, resumed=False)  # what the old schedule owes by now is owed still
         if not same_slots(definition.workflow.schedule, schedule_before):
             _skip_rest(d, schedule_before)
+    if not same_slots(definition.workflow.schedule, schedule_before):
+        end_backfills(d, actor=command.actor, reason="the schedule was replaced")
     d.record(
         e.DagDeployed(
             dag=command.dag,
@@ -100,6 +104,7 @@ def decide_remove_dag(d: Decision[Dag], command: c.RemoveDag) -> None:
         return
     d.accept(created=not d.state.removed)
     if not d.state.removed:
+        end_backfills(d, actor=command.actor, reason="the DAG was removed")
         d.record(e.DagRemoved(dag=command.dag, at=d.now, actor=command.actor, reason=command.reason))
 
 
@@ -127,8 +132,9 @@ def decide_unpause_dag(d: Decision[Dag], command: c.UnpauseDag) -> None:
 
 
 def decide_fire_schedule(d: Decision[Dag], command: c.FireSchedule) -> None:
-    """Slots have come due."""
+    """Slots of the schedule have come due, or a backfill goes on."""
     _create_owed(d, resumed=False)
+    advance_backfills(d)
     start_runs(d)
 
 
@@ -151,7 +157,11 @@ def _create_owed(d: Decision[Dag], *, resumed: bool) -> None:
 
 
 def _answer_slot(d: Decision[Dag], definition: Definition, schedule: Schedule, slot: int) -> None:
-    """Create the slot's run, as ``overlap`` says if earlier ones are not finished."""
+    """Create the slot's run, as ``overlap`` says if earlier ones are not finished; a backfill may have been first."""
+    if has_run(d.state.coverage, schedule, slot):
+        reason = "a backfill has made the slot's run"
+        d.record(e.SlotsSkipped(dag=d.state.dag, at=d.now, first=slot, last=slot, count=1, reason=reason))
+        return
     if schedule.overlap in ("skip", "cancel_running"):
         unfinished = unfinished_scheduled(d.state)
         if unfinished and schedule.overlap == "skip":
@@ -167,7 +177,7 @@ def _answer_slot(d: Decision[Dag], definition: Definition, schedule: Schedule, s
 
 
 def _create_scheduled(d: Decision[Dag], definition: Definition, schedule: Schedule, slot: int) -> str | None:
-    run_id = f"{SCHEDULED}{rfc3339(slot)}"
+    run_id = slot_run_id(slot)
     mistakes = create_run(
         d,
         run_id=run_id,

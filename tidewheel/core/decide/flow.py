@@ -24,12 +24,15 @@ from tidewheel.core.workflow import Switch, Task
 
 
 def start_runs(d: Decision[Dag]) -> None:
-    """Start queued runs, in order, while the DAG has room for them and is not paused."""
+    """Start queued runs, in order, while the DAG has room for them and is not paused; then those of backfills, which
+    have been given their room before they were made."""
     while d.state.queued_runs and not d.state.paused:
         run = d.state.runs[d.state.queued_runs.first()[2]]
         if not _has_room(d.state, run):
-            return
+            break
         start_run(d, run.run_id)
+    while d.state.queued_backfill and not d.state.paused:
+        start_run(d, d.state.queued_backfill.first()[2])
 
 
 def start_run(d: Decision[Dag], run_id: str) -> None:

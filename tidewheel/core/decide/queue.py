@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidewheel.core import events as e
+from tidewheel.core.backfill import PRIORITY_DROP
 from tidewheel.core.commands import EnqueueTask, ReleaseSlot
 from tidewheel.core.decide.decision import Decision
 from tidewheel.core.state import Dag
@@ -47,7 +48,7 @@ def _enqueue(d: Decision[Dag], run_id: str, name: str) -> None:
             task=name,
             attempt=attempt,
             pool_slots=task.pool_slots,
-            priority=definition.workflow.priority,
+            priority=definition.workflow.priority - (PRIORITY_DROP if run.backfill_id else 0),
             logical_date=run.created_at if run.logical_date is None else run.logical_date,
         )
     )
@@ -56,7 +57,7 @@ def _enqueue(d: Decision[Dag], run_id: str, name: str) -> None:
 def queue_held(d: Decision[Dag]) -> None:
     """Queue tasks that waited for ``max_tasks``, in order, while there is room."""
     while d.state.ready:
-        _, _, run_id, name = d.state.ready.first()
+        _, _, _, run_id, name = d.state.ready.first()
         limit = d.state.definitions[d.state.runs[run_id].version].workflow.concurrency.max_tasks
         if limit is not None and d.state.active_tasks >= limit:
             return

@@ -8,6 +8,7 @@ import msgspec
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
+from tidewheel.core.coverage import has_run
 from tidewheel.core.decide.cancel import cancel_task
 from tidewheel.core.decide.decision import Decision, expects_reply
 from tidewheel.core.decide.flow import end_if_done, miss_deadlines, start_runs
@@ -16,13 +17,11 @@ from tidewheel.core.expressions import Scope
 from tidewheel.core.inputs import check_inputs
 from tidewheel.core.room import has_room
 from tidewheel.core.rules import INPUTS_BYTES_MAX
-from tidewheel.core.scope import rfc3339, run_names
+from tidewheel.core.scope import SCHEDULED, parse_rfc3339, rfc3339, run_names, slot_run_id
 from tidewheel.core.state import Dag, RunState
 
 #: What of a cancel's reason is repeated for each task, in characters: a run may have ten thousand of them.
 _TASK_REASON_MAX = 200
-#: How the ids of scheduled runs begin; the slot follows.
-SCHEDULED = "scheduled__"
 #: Why a definition is not at hand.
 NOT_KEPT = "not kept any more (it is while it is current, and while runs of it are live)"
 
@@ -91,10 +90,14 @@ def _overloaded(d: Decision[Dag]) -> str:
 
 
 def _is_past_slot(state: Dag, run_id: str) -> bool:
-    """Whether the id is that of a slot the cursor has passed: scheduled runs are not remembered one by one."""
-    if not run_id.startswith(SCHEDULED) or state.cursor is None:
+    """Whether the id is that of a slot the cursor has passed, or that has a run: these runs are not remembered one by
+    one."""
+    if not run_id.startswith(SCHEDULED):
         return False
-    return run_id[len(SCHEDULED) :] <= (rfc3339(state.cursor) or "")
+    if state.cursor is not None and run_id <= slot_run_id(state.cursor):
+        return True
+    slot, schedule = parse_rfc3339(run_id[len(SCHEDULED) :]), state.definition.workflow.schedule
+    return slot is not None and schedule is not None and has_run(state.coverage, schedule, slot)
 
 
 def _parsed(inputs: str) -> tuple[dict[str, Any], str]:
@@ -120,6 +123,7 @@ def create_run(
     version: str = "",
     rerun_of: str = "",
     reason: str = "",
+    backfill_id: str = "",
 ) -> list[str]:
     """Record the run with its inputs checked and defaults filled in; gives the mistakes instead if there are any.
 
@@ -155,6 +159,7 @@ def create_run(
             origin=answers[1],
             rerun_of=rerun_of,
             reason=reason,
+            backfill_id=backfill_id,
         )
     )
     return []

@@ -8,6 +8,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from tidewheel.core import events as e
+from tidewheel.core.fold.backfill import (
+    fold_backfill_ended,
+    fold_backfill_slots_skipped,
+    fold_backfill_started,
+    fold_backfill_switched,
+)
 from tidewheel.core.fold.dag import (
     fold_dag_deployed,
     fold_dag_paused,
@@ -60,6 +66,12 @@ FOLDS: Mapping[type[e.Event], Callable[[Any, Any], Any]] = {
     e.DagPaused: fold_dag_paused,
     e.DagUnpaused: fold_dag_unpaused,
     e.SlotsSkipped: fold_slots_skipped,
+    e.BackfillStarted: fold_backfill_started,
+    e.BackfillSlotsSkipped: fold_backfill_slots_skipped,
+    e.BackfillPaused: fold_backfill_switched,
+    e.BackfillResumed: fold_backfill_switched,
+    e.BackfillCancelled: fold_backfill_ended,
+    e.BackfillFinished: fold_backfill_ended,
     e.RunCreated: fold_run_created,
     e.RunStarted: fold_run_started,
     e.RunCancelRequested: fold_run_cancel_requested,

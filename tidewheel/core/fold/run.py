@@ -5,6 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tidewheel.core import events as e
+from tidewheel.core.coverage import with_run
+from tidewheel.core.fold.backfill import with_run_of_backfill
 from tidewheel.core.fold.dag import without_unused_version
 from tidewheel.core.state import REMEMBERED_RUNS, Dag, RunPlace, RunState
 from tidewheel.core.transitions import next_run_phase
@@ -17,7 +19,8 @@ def place_of(run: RunState) -> RunPlace:
 
 
 def fold_run_created(state: Dag, event: e.RunCreated) -> Dag:
-    """The run waits for its turn; a scheduled one moves the schedule's cursor to its slot."""
+    """The run waits for its turn; a scheduled one moves the schedule's cursor to its slot, one of a backfill its
+    backfill's."""
     assert event.run_id not in state.runs, f"run {event.run_id} is created a second time"
     definition = state.definitions[event.version]
     run = RunState(
@@ -30,9 +33,10 @@ def fold_run_created(state: Dag, event: e.RunCreated) -> Dag:
         interval_end=event.interval_end,
         inputs=event.inputs,
         created_at=event.at,
+        backfill_id=event.backfill_id,
         open_tasks=len(definition.tasks),
     )
-    return replace(
+    created = replace(
         state,
         seq=state.seq + 1,
         created=state.created + 1,
@@ -40,20 +44,46 @@ def fold_run_created(state: Dag, event: e.RunCreated) -> Dag:
         answered=event.logical_date if event.kind == "scheduled" else state.answered,
         runs=state.runs.set(run.run_id, run),
         runs_of=state.runs_of.set(run.version, state.runs_of.get(run.version, 0) + 1),
-        queued_runs=state.queued_runs.add(place_of(run)),
         queued_scheduled=state.queued_scheduled + (run.kind == "scheduled"),
         input_bytes=state.input_bytes + len(run.inputs),
     )
+    schedule = definition.workflow.schedule
+    if run.logical_date is not None and schedule is not None:
+        coverage = with_run(state.coverage, schedule, run.interval_start, run.logical_date)
+        created = replace(created, coverage=coverage)
+    if run.backfill_id and run.logical_date is not None:
+        created = with_run_of_backfill(_counted(created, run, 1), run.backfill_id, run.logical_date)
+    return _queued(created, run)
+
+
+def _queued(state: Dag, run: RunState) -> Dag:
+    """With the run in the queue of its kind."""
+    if run.backfill_id:
+        return replace(state, queued_backfill=state.queued_backfill.add(place_of(run)))
+    return replace(state, queued_runs=state.queued_runs.add(place_of(run)))
+
+
+def _unqueued(state: Dag, run: RunState) -> Dag:
+    """Without it there."""
+    if run.backfill_id:
+        return replace(state, queued_backfill=state.queued_backfill.remove(place_of(run)))
+    return replace(state, queued_runs=state.queued_runs.remove(place_of(run)))
+
+
+def _counted(state: Dag, run: RunState, change: int) -> Dag:
+    """With ``change`` more live runs of its backfill."""
+    live = state.live_of.get(run.backfill_id, 0) + change
+    counts = state.live_of.set(run.backfill_id, live) if live else state.live_of.delete(run.backfill_id)
+    return replace(state, live_of=counts)
 
 
 def fold_run_started(state: Dag, event: e.RunStarted) -> Dag:
     """It leaves the queue of runs."""
     run = state.runs[event.run_id]
     return replace(
-        state,
+        _unqueued(state, run),
         seq=state.seq + 1,
         runs=state.runs.set(run.run_id, replace(run, phase=next_run_phase(run.phase, event), started_at=event.at)),
-        queued_runs=state.queued_runs.remove(place_of(run)),
         queued_scheduled=state.queued_scheduled - (run.kind == "scheduled"),
     )
 
@@ -79,24 +109,26 @@ def fold_run_ended(state: Dag, event: e.RunSucceeded | e.RunFailed | e.RunCancel
     """It leaves memory, but for its id; the oldest remembered id makes room."""
     run = state.runs[event.run_id]
     next_run_phase(run.phase, event)
-    queued = state.queued_runs.remove(place_of(run)) if run.phase == "queued" else state.queued_runs
+    left = _unqueued(state, run) if run.phase == "queued" else state
+    if run.backfill_id:
+        left = _counted(left, run, -1)
     finished, order = state.finished, state.finished_order
-    if run.kind != "scheduled":
+    remembered = run.logical_date is None
+    if remembered:
         finished, order = finished.set(run.run_id, state.ended), order.set(state.ended, run.run_id)
         oldest = state.ended - REMEMBERED_RUNS
         if oldest in order:
             finished, order = finished.delete(order[oldest]), order.delete(oldest)
     ended = replace(
-        state,
+        left,
         seq=state.seq + 1,
         runs=state.runs.delete(run.run_id),
         runs_of=state.runs_of.set(run.version, state.runs_of[run.version] - 1),
-        queued_runs=queued,
         queued_scheduled=state.queued_scheduled - (run.phase == "queued" and run.kind == "scheduled"),
         input_bytes=state.input_bytes - len(run.inputs),
         finished=finished,
         finished_order=order,
-        ended=state.ended + (run.kind != "scheduled"),
+        ended=state.ended + remembered,
     )
     return without_unused_version(_dropping_zero(ended, run.version), run.version)
 

@@ -16,7 +16,7 @@ from tidewheel.core.waits import wait_of
 def ready_place(run: RunState, task: str, order: int) -> ReadyPlace:
     """Where a task that waits for ``max_tasks`` stands."""
     when = run.created_at if run.logical_date is None else run.logical_date
-    return (when, order, run.run_id, task)
+    return (bool(run.backfill_id), when, order, run.run_id, task)
 
 
 def fold_task_ready(state: Dag, event: e.TaskReady) -> Dag:

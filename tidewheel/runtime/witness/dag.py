@@ -13,6 +13,7 @@ from tidewheel.core.attempt import AttemptKey
 from tidewheel.core.calendar import count_slots, fires_at, latest_slot, next_slot, previous_slot, same_slots
 from tidewheel.core.mapping import written_task
 from tidewheel.core.workflow import Schedule, Workflow
+from tidewheel.runtime.witness.backfill import BackfillWitness
 from tidewheel.runtime.witness.definition import Definition
 from tidewheel.runtime.witness.findings import Findings
 from tidewheel.runtime.witness.run import RunWitness
@@ -24,6 +25,7 @@ class DagWitness:
 
     __slots__ = (
         "_answered",
+        "_backfills",
         "_cursor",
         "_dates",
         "_definition",
@@ -52,6 +54,7 @@ class DagWitness:
         self._dates: set[int] = set()
         self._running = 0
         self.active = 0
+        self._backfills = BackfillWitness(name, findings)
         self.runs: dict[str, RunWitness] = {}
 
     def apply(self, event: e.DagEvent) -> None:
@@ -91,6 +94,8 @@ class DagWitness:
             self._findings.add(4, f"the schedule's cursor is set {event.cursor - event.at} ms into the future")
         elif before is not None and same_slots(before.workflow.schedule, schedule) and event.cursor != self._cursor:
             self._findings.add(4, f"the schedule stayed, but its cursor jumped from {self._cursor} to {event.cursor}")
+        if before is None or not same_slots(before.workflow.schedule, schedule):
+            self._backfills.check_none("its schedule was replaced")
         self._cursor = event.cursor
         self._paused = event.paused
         self._removed = False
@@ -108,7 +113,24 @@ class DagWitness:
                 4, f"slot {slot} was due before the schedule changed, and has no run and no recorded skip"
             )
 
+    @property
+    def _schedule(self) -> Schedule | None:
+        return None if self._definition is None else self._definition.workflow.schedule
+
+    def _backfill_started(self, event: e.BackfillStarted) -> None:
+        self._backfills.started(event, self._schedule)
+
+    def _backfill_skipped(self, event: e.BackfillSlotsSkipped) -> None:
+        self._backfills.skipped(event, self._schedule, self._dates)
+
+    def _backfill_switched(self, event: e.BackfillPaused | e.BackfillResumed) -> None:
+        self._backfills.switched(event)
+
+    def _backfill_ended(self, event: e.BackfillFinished | e.BackfillCancelled) -> None:
+        self._backfills.ended(event)
+
     def _dag_removed(self, event: e.DagRemoved) -> None:
+        self._backfills.check_none("its DAG was removed")
         self._removed = True
 
     def _dag_paused(self, event: e.DagPaused) -> None:
@@ -130,7 +152,7 @@ class DagWitness:
 
     def _answers_next_slot(self, slot: int, what: str) -> Schedule | None:
         """Check that ``slot`` is the one after the cursor: every slot is answered, in order, once."""
-        schedule = None if self._definition is None else self._definition.workflow.schedule
+        schedule = self._schedule
         if schedule is None or self._cursor is None:
             self._findings.add(4, f"{what} answers slot {slot}, but '{self._name}' has no schedule")
             return None
@@ -163,6 +185,8 @@ class DagWitness:
         self._ids.add(event.run_id)
         if event.kind == "scheduled":
             self._created_for_slot(event)
+        if event.kind == "backfill" or event.backfill_id:
+            self._backfills.made(event, self._schedule)
         if event.logical_date is not None:
             if event.logical_date in self._dates:
                 self._findings.add(4, f"run {name} is the second one of logical date {event.logical_date}")
@@ -206,13 +230,13 @@ class DagWitness:
         if run.cancel_requested:
             self._findings.add(1, f"{run.name} is started after it was cancelled")
         limit = run.definition.workflow.concurrency.max_runs
-        if self._running >= limit and run.overlap != "allow":
+        if self._running >= limit and run.overlap != "allow" and not run.backfill_id:
             self._findings.add(5, f"{run.name} is started beyond max_runs {limit}")
         if run.overlap == "cancel_running" and self._replaced_runs(run):
             self._findings.add(5, f"{run.name} is started while a run that it replaces is not finished")
         run.phase = "running"
         run.deadlines.started_at = event.at
-        self._running += 1
+        self._running += not run.backfill_id  # those of a backfill keep within its width instead
 
     def _replaced_runs(self, run: RunWitness) -> bool:
         """Whether scheduled runs that were created before this one still run."""
@@ -235,7 +259,8 @@ class DagWitness:
         if run is None:
             return
         run.end(event)
-        self._running -= run.phase == "running"
+        self._running -= run.phase == "running" and not run.backfill_id
+        self._backfills.run_ended(run.backfill_id)
         self.active -= sum(task.phase in ACTIVE for task in run.tasks.values())
         del self.runs[event.run_id]
 
@@ -254,7 +279,10 @@ class DagWitness:
 
     def check_progress(self) -> None:
         """Invariant 6: whatever has not ended is explained by what it waits for."""
-        waiting = [run for run in self.runs.values() if run.phase == "queued"]
+        queued = [run for run in self.runs.values() if run.phase == "queued"]
+        if not self._paused and (made := next((run for run in queued if run.backfill_id), None)):
+            self._findings.add(6, f"{made.name} is queued, though its backfill gave it room", at=made.last)
+        waiting = [run for run in queued if not run.backfill_id]
         room = min((run.definition.workflow.concurrency.max_runs for run in waiting), default=0) - self._running
         first = waiting[0] if waiting else None
         replaces = first is not None and first.overlap == "cancel_running" and self._replaced_runs(first)
@@ -289,6 +317,12 @@ _APPLY: dict[type[e.Event], Callable[[DagWitness, Any], None]] = {
     e.DagPaused: DagWitness._dag_paused,
     e.DagUnpaused: DagWitness._dag_unpaused,
     e.SlotsSkipped: DagWitness._skipped,
+    e.BackfillStarted: DagWitness._backfill_started,
+    e.BackfillSlotsSkipped: DagWitness._backfill_skipped,
+    e.BackfillPaused: DagWitness._backfill_switched,
+    e.BackfillResumed: DagWitness._backfill_switched,
+    e.BackfillFinished: DagWitness._backfill_ended,
+    e.BackfillCancelled: DagWitness._backfill_ended,
     e.RunCreated: DagWitness._created,
     e.RunStarted: DagWitness._started,
     e.RunCancelRequested: DagWitness._run_cancel_requested,

@@ -30,6 +30,7 @@ class RunStanding:
     __slots__ = (
         "_findings",
         "_limits",
+        "backfill_id",
         "cancel_requested",
         "deadlines",
         "definition",
@@ -47,6 +48,7 @@ class RunStanding:
     ) -> None:
         self.name = name
         self.scheduled = created.kind == "scheduled"
+        self.backfill_id = created.backfill_id
         self.definition = definition
         self.phase = "queued"
         self.cancel_requested = False

@@ -136,6 +136,8 @@ def judge_rest(world: TroubledWorld) -> Iterator[str]:
     for key, state in found.items():
         if isinstance(state, Dag) and state.runs:
             yield f"runs of {state.dag} never end: {', '.join(sorted(state.runs)[:3])}"
+        if isinstance(state, Dag) and state.backfills:
+            yield f"{state.backfills[0].backfill_id} of {state.dag} has outlived its schedule"
         if isinstance(state, Pool):
             held = (len(state.leases), len(state.waiting), state.used, len(state.held), len(state.live))
             if any(held) or state.heads or state.queues:
@@ -149,14 +151,17 @@ def judge_rest(world: TroubledWorld) -> Iterator[str]:
 
 
 def judge_punctuality(world: TroubledWorld) -> Iterator[str]:
-    """Calm has come: each schedule that is not held up has answered every slot that is due, and each run says what it
-    has missed."""
+    """Calm has come: each schedule that is not held up has answered every slot that is due, no backfill could go on and
+    does not, and each run says what it has missed."""
     for process in world.processes:
         late_by = world.now + process.skew_ms - PUNCTUAL_MS
         for shard in process.shards.values():
             for state in shard.aggregates.values():
                 if not isinstance(state, Dag) or not state.version:
                     continue
+                for backfill in state.backfills:
+                    if backfill.is_due(state.live_of.get(backfill.backfill_id, 0)):
+                        yield f"{backfill.backfill_id} of {state.dag} could go on, and nothing has woken for it"
                 slot = _slot_due(state, world.rules.backlog_runs)
                 if slot is not None and slot < late_by:
                     yield f"a slot of {state.dag} is {world.now - slot} ms late, and nothing has woken for it"

@@ -18,6 +18,7 @@ from tidewheel.testing.simulation.authors import DAGS, POOLS
 from tidewheel.testing.simulation.faults import PROJECTOR_POINTS, SCHEDULER_POINTS, SchedulerPoint
 from tidewheel.testing.simulation.worker import TroubledWorker
 from tidewheel.testing.simulation.world import WORKERS, TroubledWorld
+from tidewheel.testing.world import START_MS
 from tidewheel.wire.codec import encode, encode_event
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Mishaps:
         self._world = world
         self._rng = world.random
         self._requests = 0
-        weights = {self._operate: 6, self._trigger: 4}
+        weights = {self._operate: 6, self._trigger: 4, self._backfill: 2}
         if faults:
             weights |= {
                 self._hit_scheduler: 8,
@@ -113,6 +114,37 @@ class Mishaps:
         said: dict[str, Any] = {"approve": rng.random() < 0.7, "role": rng.choice(["", "boss", "clerk"])}
         attempt = rng.choice([0, attempt, attempt + 1])
         world.send(c.DecideApproval(actor="user:b", dag=dag, run_id=run_id, task=task, attempt=attempt, **said))
+
+    def _backfill(self) -> None:
+        """Runs for slots that have passed, the world's beginning before them all; or one of these is held or ended."""
+        world, rng = self._world, self._rng
+        dag = rng.choice(DAGS)
+        match rng.randint(0, 5):
+            case 0 | 1 | 2:
+                since = START_MS - rng.choice([0, 400_000, 2_000_000])
+                until = rng.choice([world.now, since + rng.choice([0, 300_000, 900_000]), world.now + 60_000])
+                command = c.StartBackfill(
+                    dag=dag,
+                    since=since,
+                    until=until,
+                    order=rng.choice(("forward", "backward")),
+                    mode=rng.choice(("parallel", "chunked")),
+                    width=rng.choice([1, 2, 5]),
+                )
+                world.send(self._request(command))
+            case 3:
+                name = f"backfill-{rng.randint(1, 4)}"
+                world.send(self._request(c.PauseBackfill(dag=dag, backfill_id=name)))
+                resume = self._request(c.ResumeBackfill(dag=dag, backfill_id=name))
+                world.after(rng.choice([0, 4_000, 60_000]), lambda: world.send(resume))
+            case 4:
+                name = f"backfill-{rng.randint(1, 4)}"
+                world.send(self._request(c.CancelBackfill(dag=dag, backfill_id=name, running=rng.random() < 0.3)))
+            case _:
+                # The same two times: it is one backfill, or the slots have runs by then.
+                command = c.StartBackfill(dag=dag, since=START_MS - 600_000, until=START_MS, width=3)
+                world.send(self._request(command))
+                world.after(rng.choice([0, 30_000]), lambda: world.send(self._request(command)))
 
     def _request(self, command: c.Request) -> c.Request:
         """The same command, with somebody waiting for the answer."""
