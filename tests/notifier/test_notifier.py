@@ -16,10 +16,11 @@ from tests.projections.following import project_all
 from tests.projections.journals import START, JournalWriter, definition, workflow
 from tidewheel.core import events as e
 from tidewheel.core.workflow import Notify, NotifyEvent
-from tidewheel.log.interface import DEAD_LETTERS
+from tidewheel.log.interface import DEAD_LETTERS, LogUnavailable
 from tidewheel.log.memory import MemoryLog
 from tidewheel.wire.codec import decode
 from tidewheel.wire.messages import DeadLetter
+from tidewheel_services.notifier import notifier as module
 from tidewheel_services.notifier.figures import NotifierFigures
 from tidewheel_services.notifier.notifier import Notifier
 from tidewheel_services.notifier.targets import Target
@@ -122,7 +123,7 @@ def test_it_tells_nothing_of_the_past_but_knows_it(
     project_all(log, dsn)
     with notifying(log, dsn, {"ops": receiver.target("ops")}) as notifier:
         eventually(lambda: ready(notifier), "it follows")
-        writer.write(e.RunSucceeded(dag="etl", run_id="r2", at=START))
+        writer.write(e.RunSucceeded(dag="etl", run_id="r2", at=START + 1))
         eventually(lambda: receiver.taken, "it is told")
     assert [taken["title"] for taken in receiver.taken] == ["etl succeeded again"]
 
@@ -255,3 +256,51 @@ def test_what_is_no_event_is_passed_over(log: MemoryLog, dsn: str, receiver: Rec
         writer.write(deployed("etl", "run_failed"), created("etl", "r"), *failed("etl", "r"))
         eventually(lambda: receiver.taken, "it is told")
         assert notifier.skipped == 2
+
+
+def test_an_event_that_cannot_be_told_of_holds_up_no_other(
+    log: MemoryLog, dsn: str, receiver: Receiver, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = module.take
+
+    def broken(recorded: e.Recorded, book: Any) -> Any:
+        if isinstance(recorded.event, e.RunFailed) and recorded.event.run_id == "r1":
+            raise ValueError("a bug")
+        return take(recorded, book)
+
+    monkeypatch.setattr(module, "take", broken)
+    with notifying(log, dsn, {"ops": receiver.target("ops")}) as notifier:
+        eventually(lambda: ready(notifier), "it follows")
+        writer = JournalWriter(log)
+        writer.write(deployed("etl", "run_failed"), created("etl", "r1"), *failed("etl", "r1"))
+        writer.write(created("etl", "r2"), *failed("etl", "r2"))
+        eventually(lambda: receiver.taken, "the other is told")
+        assert notifier.skipped == 1
+    assert runs(receiver) == ["r2"]
+
+
+def test_while_the_log_is_away_what_was_found_is_delivered(
+    log: MemoryLog, dsn: str, receiver: Receiver, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receiver.status = 503
+    away = threading.Event()
+    read = type(log.reader({})).read
+
+    def reading(self: Any, *more: Any) -> Any:
+        if away.is_set():
+            raise LogUnavailable("nobody answers")
+        return read(self, *more)
+
+    monkeypatch.setattr(type(log.reader({})), "read", reading)
+    with notifying(log, dsn, {"ops": receiver.target("ops")}, pauses_s=(0.1,) * 1_000) as notifier:
+        eventually(lambda: ready(notifier), "it follows")
+        writer = JournalWriter(log)
+        writer.write(deployed("etl", "run_failed"), created("etl", "r1"), *failed("etl", "r1"))
+        eventually(lambda: receiver.tries, "it is tried")
+        away.set()
+        eventually(lambda: notifier.fault == "nobody answers", "the log is away")
+        writer.write(created("etl", "r2"), *failed("etl", "r2"))
+        receiver.status = 200
+        eventually(lambda: runs(receiver) == ["r1"], "it is delivered all the same")
+        away.clear()
+        eventually(lambda: runs(receiver) == ["r1", "r2"], "and it goes on when the log is back")

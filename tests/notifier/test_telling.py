@@ -40,7 +40,7 @@ class Memory:
     def forget(self, dag: str, run_id: str) -> None:
         self.runs.pop((dag, run_id), None)
 
-    def outcome(self, dag: str) -> str:
+    def outcome(self, dag: str, before: int) -> str:
         return self.outcomes.get(dag, "")
 
     def end(self, dag: str, state: str) -> None:

@@ -133,12 +133,18 @@ def details(client: Client, dag: str, run_id: str) -> dict[str, Any]:
 
 def show_details(client: Client, shown: dict[str, Any]) -> None:
     """Table, timeline and reasons, for people."""
+    from tidewheel_services.cli.deadlines import upcoming
     from tidewheel_services.cli.timeline import draw
     from tidewheel_services.cli.waiting import explain_waiting
 
     draw(shown["run"], shown["tasks"], shown["attempts"])
     for line in explain_waiting(client, shown["run"], shown["tasks"]):
         write(line)
+    run = shown["run"]
+    if run["state"] not in _ENDED:
+        version = client.get("dags", run["dag"], "versions", run["version"])
+        for line in upcoming(run, version["definition"]):
+            write(line)
 
 
 def wait_for(client: Client, dag: str, run_id: str, position: str, timeout: float | None) -> dict[str, Any]:

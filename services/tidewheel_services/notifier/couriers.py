@@ -83,6 +83,9 @@ class Courier:
             except psycopg.Error as error:
                 _log.debug("the outbox cannot be reached", why=str(error).strip())
                 stop.wait(AWAY_S)
+            except Exception as error:  # whatever it is, the target's other notices are to be delivered all the same
+                _log.exception("a courier failed; it begins again", why=repr(error))
+                stop.wait(AWAY_S)
 
     def _deliver(self, outbox: Outbox, stop: threading.Event) -> None:
         while not stop.is_set():

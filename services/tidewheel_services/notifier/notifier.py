@@ -13,12 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 import psycopg
 import structlog
 
-from tidewheel.core import events as e
 from tidewheel.log.interface import EVENTS, Log, LogError, Record
 from tidewheel.wire import catalog
 from tidewheel.wire.codec import DecodeError, decode_event
 from tidewheel.wire.compiled import HEADER_SIZE, MARKER
-from tidewheel_services.notifier.couriers import PAUSES_S, Courier, link_to, unknown, unusable
+from tidewheel_services.notifier.couriers import AWAY_S, PAUSES_S, Courier, link_to, unknown, unusable
 from tidewheel_services.notifier.database import Connection, connect, prepare, take_turn
 from tidewheel_services.notifier.dead_letters import DeadLetters
 from tidewheel_services.notifier.delivery import TRY_S, Delivery, Unusable
@@ -88,9 +87,6 @@ class Notifier:
                 except psycopg.Error as error:
                     self.fault = f"Postgres: {str(error).strip()}"
                     _log.error("postgres_unavailable", reason=str(error).strip(), retry_s=back_off_s)
-                except LogError as error:
-                    self.fault = str(error)
-                    _log.error("log_unavailable", reason=str(error), retry_s=back_off_s)
                 finally:
                     self.working = False
                 if self.read > before:
@@ -143,7 +139,8 @@ class Notifier:
             for thread in threads:
                 thread.start()
             try:
-                self._follow(Store(connection), stop)
+                while not stop.is_set():
+                    self._follow_while_there(Store(connection), stop)
             finally:
                 ended.set()
                 for courier in self.couriers.values():
@@ -151,6 +148,15 @@ class Notifier:
                 until = time.monotonic() + STOP_S
                 for thread in threads:
                     thread.join(max(0.0, until - time.monotonic()))
+
+    def _follow_while_there(self, store: Store, stop: threading.Event) -> None:
+        """Follow until the log is away; what was found before is delivered meanwhile."""
+        try:
+            self._follow(store, stop)
+        except LogError as error:
+            self.working, self.fault = False, str(error)
+            _log.error("log_unavailable", reason=str(error), retry_s=AWAY_S)
+            stop.wait(AWAY_S)
 
     def _wait_for_turn(self, connection: Connection, stop: threading.Event) -> bool:
         said = False
@@ -201,9 +207,7 @@ class Notifier:
         with store.transaction():
             for record in records:
                 positions[record.partition] = record.offset + 1
-                event = self._event(record)
-                if event is not None:
-                    found += [(notice, record.partition, record.offset) for notice in take(event, store)]
+                found += [(notice, record.partition, record.offset) for notice in self._take(record, store)]
             store.write(found, positions)
         store.written()
         self.read += len(records)
@@ -211,19 +215,22 @@ class Notifier:
         for target in {notice.target for notice, _, _ in found}:
             self.couriers.get(target, self.couriers[""]).wake()
 
-    def _event(self, record: Record) -> e.Recorded | None:
-        """The event, if it is one that matters here."""
+    def _take(self, record: Record, store: Store) -> list[Notice]:
+        """What the record leads to. One that cannot be understood leads to nothing, and nobody behind it waits."""
         if record.value is None or not _matters(record.value):
-            return None
+            return []
         try:
-            return decode_event(record.value)
-        except DecodeError as error:
+            return take(decode_event(record.value), store)
+        except psycopg.Error:
+            raise
+        except Exception as error:
             self.skipped += 1
-            place = f"{record.topic}/{record.partition}/{record.offset}"
-            if error.code not in self._said:
-                _log.warning("events are not understood and not told of, this one first", place=place, why=str(error))
-            self._said.add(error.code)
-            return None
+            code = error.code if isinstance(error, DecodeError) else type(error).__name__
+            if code not in self._said:
+                place = f"{record.topic}/{record.partition}/{record.offset}"
+                _log.exception("events are not understood and not told of, this one first", place=place)
+            self._said.add(code)
+            return []
 
     def _look(self, store: Store, positions: Mapping[int, int]) -> None:
         ends = self._log.end_offsets([(EVENTS, partition) for partition in positions])

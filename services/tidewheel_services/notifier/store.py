@@ -54,12 +54,14 @@ class Store:
             row = self._connection.execute(
                 "SELECT rules FROM tidewheel_notifier.versions WHERE dag = %s AND version = %s", key
             ).fetchone()
-            if row is not None:
-                self._versions[key] = msgspec.json.decode(row[0], type=Rules) if row[0] else None
-            else:
+            if row is None:
                 query = "SELECT definition::text FROM tidewheel.dag_versions WHERE dag = %s AND version = %s"
                 definition = self._of_read_model("dag_versions", query, key)
-                self._versions[key] = None if definition is None else rules_of(definition)
+                if definition is None:
+                    return None  # not kept: the projector may be behind
+                self._versions[key] = rules_of(definition)
+            else:
+                self._versions[key] = msgspec.json.decode(row[0], type=Rules) if row[0] else None
         return self._versions[key]
 
     def begin(self, dag: str, run_id: str, note: RunNote) -> None:
@@ -89,17 +91,17 @@ class Store:
         self._changed.discard((dag, run_id))
         self._gone.add((dag, run_id))
 
-    def outcome(self, dag: str) -> str:
-        """How the run of the DAG ended that ended last."""
+    def outcome(self, dag: str, before: int) -> str:
+        """How the run of the DAG ended that ended last before this instant (ms since the epoch)."""
         if dag not in self._outcomes:
             row = self._connection.execute(
                 "SELECT state FROM tidewheel_notifier.outcomes WHERE dag = %s", (dag,)
             ).fetchone()
             query = (
                 "SELECT state FROM tidewheel.runs WHERE dag = %s AND state IN ('success', 'failed')"
-                " ORDER BY ended_at DESC LIMIT 1"
+                " AND ended_at < to_timestamp(%s / 1000.0::float8) ORDER BY ended_at DESC LIMIT 1"
             )
-            found = self._of_read_model("runs", query, (dag,)) if row is None else row[0]
+            found = self._of_read_model("runs", query, (dag, before)) if row is None else row[0]
             self._outcomes[dag] = found or ""
         return self._outcomes[dag]
 
@@ -107,7 +109,7 @@ class Store:
         """A run of the DAG ended so."""
         self._outcomes[dag] = self._new_outcomes[dag] = state
 
-    def _of_read_model(self, table: str, query: str, parameters: Sequence[str]) -> str | None:
+    def _of_read_model(self, table: str, query: str, parameters: Sequence[object]) -> str | None:
         """The first value, if there is a read model and a row in it."""
         if table not in self._there:
             there = self._connection.execute("SELECT to_regclass(%s)", (f"tidewheel.{table}",)).fetchone()
