@@ -38,7 +38,7 @@ WHERE v.dag = %(dag)s::text COLLATE "C" AND v.version = %(version)s::text COLLAT
 -- name: list_runs
 SELECT dag, run_id, version, kind, state, tidewheel.iso(logical_date) AS logical_date, tidewheel.iso(created_at) AS created_at,
        tidewheel.iso(started_at) AS started_at, tidewheel.iso(ended_at) AS ended_at,
-       tidewheel.iso(cancel_requested_at) AS cancel_requested_at, reason, deadlines_missed,
+       tidewheel.iso(cancel_requested_at) AS cancel_requested_at, reason, deadlines_missed, trigger, origin,
        actor, rerun_of, backfill_id, tasks, counts, shard_seq
 FROM tidewheel.runs r
 WHERE (%(dag)s::text IS NULL OR dag = %(dag)s::text COLLATE "C")
@@ -54,7 +54,7 @@ LIMIT %(limit)s::bigint
 -- name: get_run
 SELECT dag, run_id, version, kind, state, tidewheel.iso(logical_date) AS logical_date, tidewheel.iso(created_at) AS created_at,
        tidewheel.iso(started_at) AS started_at, tidewheel.iso(ended_at) AS ended_at,
-       tidewheel.iso(cancel_requested_at) AS cancel_requested_at, reason, deadlines_missed,
+       tidewheel.iso(cancel_requested_at) AS cancel_requested_at, reason, deadlines_missed, trigger, origin,
        actor, rerun_of, backfill_id, tasks, counts, shard_seq,
        tidewheel.iso(interval_start) AS interval_start, tidewheel.iso(interval_end) AS interval_end, inputs
 FROM tidewheel.runs

@@ -44,6 +44,8 @@ class Run(msgspec.Struct):
     cancel_requested_at: int | None
     reason: str
     deadlines_missed: str
+    trigger: str
+    origin: str
     actor: str
     #: The run that this one repeats; empty: none.
     rerun_of: str
@@ -71,6 +73,8 @@ def fold_run_created(event: e.RunCreated, tasks: int, shard_seq: int) -> Run:
         cancel_requested_at=None,
         reason=event.reason,
         deadlines_missed="[]",
+        trigger=event.trigger,
+        origin=event.origin,
         actor=event.actor,
         rerun_of=event.rerun_of,
         backfill_id=event.backfill_id,

@@ -173,6 +173,8 @@ RUNS = Table(
         ("cancel_requested_at", "instant"),
         ("reason", "text"),
         ("deadlines_missed", "json"),
+        ("trigger", "text"),
+        ("origin", "text"),
         ("actor", "text"),
         ("rerun_of", "text"),
         ("backfill_id", "text"),

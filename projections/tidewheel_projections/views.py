@@ -94,6 +94,9 @@ class RunRow(msgspec.Struct, frozen=True):
     cancel_requested_at: str | None
     reason: str
     deadlines_missed: list[MissedDeadline]
+    #: The DAG's trigger that asked for it, and the record it answers as ``topic/partition/offset``; empty: none did.
+    trigger: str
+    origin: str
     actor: str
     #: The run that this one repeats; empty: none.
     rerun_of: str

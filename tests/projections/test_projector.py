@@ -93,6 +93,20 @@ def test_a_run_shows_the_deadlines_it_missed(log: MemoryLog, dsn: str) -> None:
     assert missed[0]["due_at"] == "2026-09-21T14:14:20Z" and missed[0]["reason"] == "late"
 
 
+def test_a_run_shows_the_trigger_and_the_record_it_came_from(log: MemoryLog, dsn: str) -> None:
+    origin = {"trigger": "late", "origin": "landing.files/3/1207"}
+    JournalWriter(log).write(
+        deployed("etl", TASKS),
+        e.RunCreated(dag="etl", run_id="asked", version="v1", kind="manual", at=START),
+        e.RunCreated(dag="etl", run_id="triggered", version="v1", kind="kafka", at=START, **origin),
+    )
+    project_all(log, dsn)
+    with psycopg.connect(dsn) as connection:
+        asked, triggered = (get_run(connection, "etl", run_id) for run_id in ("asked", "triggered"))
+    assert asked is not None and (asked.trigger, asked.origin) == ("", "")
+    assert triggered is not None and (triggered.trigger, triggered.origin) == ("late", "landing.files/3/1207")
+
+
 def test_events_that_come_again_change_nothing(log: MemoryLog, dsn: str) -> None:
     mixed_day(JournalWriter(log))
     project_all(log, dsn)

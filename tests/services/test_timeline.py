@@ -77,3 +77,8 @@ def test_a_wait_says_what_for(capsys: pytest.CaptureFixture[str]) -> None:
     draw(RUN, [wait], [attempt | {"started_at": AT, "ended_at": None}])
     assert "░" in capsys.readouterr().out
     assert explain_waiting(api, RUN, [wait]) == [f"settle waits until {AT}"]
+
+
+def test_a_run_of_a_trigger_says_which_record_it_came_from(capsys: pytest.CaptureFixture[str]) -> None:
+    draw({**RUN, "trigger": "late_file", "origin": "landing.files/3/1207"}, [task("load", 0, "success")], [])
+    assert "by trigger late_file for record landing.files/3/1207" in capsys.readouterr().out

@@ -52,10 +52,10 @@ class _Compiled(msgspec.Struct, frozen=True):
 
 
 class CelEvaluator:
-    """``core.expressions.Evaluator`` with CEL. Keeps some thousand expressions compiled; safe in several threads."""
+    """``core.expressions.Evaluator`` with CEL. Keeps ``kept`` expressions compiled; safe in several threads."""
 
-    def __init__(self) -> None:
-        self._compile = lru_cache(maxsize=_CACHED_MAX)(_compile)
+    def __init__(self, kept: int = _CACHED_MAX) -> None:
+        self._compile = lru_cache(maxsize=kept)(_compile)
 
     def condition(self, source: str, scope: Scope) -> bool:
         """Evaluate CEL ``source`` (without ``${{ }}``), which must give a boolean."""

@@ -43,6 +43,8 @@ def draw(run: Mapping[str, Any], tasks: Iterable[Mapping[str, Any]], attempts: I
         f"{run['kind']}, {took(length)}, created {run['created_at']} by {plain(run['actor'])}{reason}",
         soft_wrap=True,
     )
+    if run.get("trigger"):
+        terminal.print(f"by trigger {plain(run['trigger'])} for record {plain(run['origin'])}", soft_wrap=True)
     for missed in run.get("deadlines_missed", ()):
         terminal.print(f"[yellow]{missed['at']}  {plain(missed['reason'])}[/]", soft_wrap=True)
     by_task: dict[str, list[Mapping[str, Any]]] = defaultdict(list)

@@ -14,6 +14,9 @@ from tidewheel.runtime.scheduler import wall_clock_ms
 from tidewheel_services.config import Settings
 from tidewheel_services.waiting_for_log import open_when_there
 
+#: A topic that ten thousand triggers name asks for all of their filters again and again.
+_EXPRESSIONS_KEPT = 50_000
+
 
 def run_listener(settings: Settings, stop: threading.Event, show: Callable[[Listener], None] | None = None) -> None:
     """Listen until ``stop``; ``show`` is told the listener. Raises ``LogMisconfigured``.
@@ -35,7 +38,7 @@ def listen_on(
     """The same over an open log."""
     feed = open_feed(settings.feed or feed_beside(settings.log))
     try:
-        listener = Listener(log, feed, CelEvaluator(), name, wall_clock_ms)
+        listener = Listener(log, feed, CelEvaluator(_EXPRESSIONS_KEPT), name, wall_clock_ms)
         if show is not None:
             show(listener)
         listener.run(stop)

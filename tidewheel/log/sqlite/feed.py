@@ -39,6 +39,8 @@ _KEPT_MS = 7 * 86_400_000
 #: Between two looks at the file, which another process may write.
 _LOOK_S = 0.05
 _BUSY_S_MAX = 5.0
+#: Taken into memory at once, and one record more.
+_READ_BYTES_MAX = 8 * 2**20
 
 _headers = msgspec.msgpack.Decoder(tuple[tuple[str, bytes], ...])
 
@@ -187,16 +189,20 @@ class SqliteFollower:
     def _read(self, topic: str, most: int) -> list[Record]:
         if most <= 0:
             return []
+        records: list[Record] = []
+        size = 0
         with self._feed.reading() as db:
             rows = db.execute(
                 "SELECT position, timestamp, key, value, headers FROM records"
                 " WHERE topic = ? AND position >= ? ORDER BY position LIMIT ?",
                 (topic, self._next[topic], most),
-            ).fetchall()
-        records = [
-            Record(topic, 0, offset, key, value, _headers.decode(headers), timestamp)
-            for offset, timestamp, key, value, headers in rows
-        ]
+            )
+            for offset, timestamp, key, value, headers in rows:
+                records.append(Record(topic, 0, offset, key, value, _headers.decode(headers), timestamp))
+                size += len(value or b"")
+                if size >= _READ_BYTES_MAX:
+                    break
+            rows.close()
         if records:
             self._next[topic] = records[-1].offset + 1
         return records

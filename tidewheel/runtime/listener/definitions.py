@@ -83,6 +83,11 @@ class Definitions:
         """The triggers on a topic, earliest first."""
         return self._index().get(topic, [])
 
+    @property
+    def most_on_a_topic(self) -> int:
+        """Triggers on the topic that has most."""
+        return max(map(len, self._index().values()), default=0)
+
     def close(self) -> None:
         """Let the reader go."""
         if self._reader is not None:

@@ -19,6 +19,9 @@ from tidewheel.wire.codec import EncodeError, encode
 
 #: Most records between two commits; a crash repeats at most so many.
 RECORDS_MAX = 500
+#: Looks of a trigger at a record between two commits, about: a topic that thousands of triggers name is read in small
+#: steps, so that none takes long.
+JUDGEMENTS_MAX = 100_000
 #: How long a turn waits for a first record; a stop, and another trigger, are noticed within it.
 POLL_S = 0.5
 FLUSH_S = 30.0
@@ -87,14 +90,15 @@ class Listener:
             self._producer = self._log.producer()
         follower, producer = self._follower, self._producer
         follower.follow(self._definitions.topics())
-        taken = follower.poll(RECORDS_MAX, timeout_s)
+        most = min(RECORDS_MAX, JUDGEMENTS_MAX // max(1, self._definitions.most_on_a_topic))
+        taken = follower.poll(max(1, most), timeout_s)
         self._hold(taken.fresh, taken.held)
         if taken.records:
             self._definitions.read_on()
-        appends = [append for record in taken.records for append in self._judge(record, follower)]
-        for append in appends:
-            producer.send(append)
-        if appends:
+        for record in taken.records:
+            for append in self._judge(record, follower):
+                producer.send(append)
+        if taken.records:
             producer.flush(FLUSH_S)
         self._commit(follower)
         self._show(follower, len(taken.records))

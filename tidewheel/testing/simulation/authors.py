@@ -19,12 +19,14 @@ from tidewheel.core.workflow import (
     DeadlineFrom,
     OnTimeout,
     Overlap,
+    Records,
     Retry,
     Run,
     Schedule,
     Switch,
     Task,
     TimeWait,
+    Trigger,
     TriggerRule,
     WaitFor,
     Workflow,
@@ -92,7 +94,14 @@ def write_workflow(rng: random.Random, dag: str, *, schedule: bool) -> Workflow:
         concurrency=Concurrency(max_runs=rng.randint(1, 4), max_tasks=rng.choice([None, 1, 2, 5])),
         priority=rng.choice([0, 0, 5]),
         deadlines=_deadlines(rng),
+        triggers=_triggers(rng),
     )
+
+
+def _triggers(rng: random.Random) -> tuple[Trigger, ...]:
+    """Nobody listens here; but since when each takes records is a matter of the DAG's state."""
+    names = rng.sample(["late", "early"], rng.choice([0, 0, 1, 2]))
+    return tuple(Trigger(id=name, kafka=Records(topic=rng.choice(["a", "b"]))) for name in names)
 
 
 def _deadlines(rng: random.Random) -> tuple[Deadline, ...]:
