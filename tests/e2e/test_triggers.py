@@ -26,6 +26,7 @@ from tidewheel.log.interface import COMMANDS, Append
 from tidewheel.log.opening import open_log
 from tidewheel.wire.codec import encode
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 RECORDS = 400
 PARTITIONS = 4
 
@@ -120,22 +121,22 @@ def test_each_record_is_one_run_of_each_dag_whichever_listener_dies(site: Site, 
 def test_without_kafka_records_are_published_by_hand(tmp_path: Path) -> None:
     flows = tmp_path / "flows"
     flows.mkdir()
-    (flows / "orders.yaml").write_text(DAG.format(name="orders", topic="landing.files"))
+    (flows / "late_files.yaml").write_text((EXAMPLES / "late_files.yaml").read_text())
     with dev(flows) as (_, env):
         env["TIDEWHEEL_LOG"] = f"sqlite://{flows}/.tidewheel/log.db"
         for file in ("f1", "f2", "f1"):
             value = json.dumps({"kind": "orders", "file": file, "day": "2026-01-31"})
             document("publish", "landing.files", "--value", value, "--header", "from=test", env=env)
-        document("publish", "landing.files", "--value", "no json", env=env)
+        document("publish", "landing.files", "--value", '{"kind": "orders"}', env=env)
 
         def ended() -> list[Any]:
-            runs: list[Any] = document("runs", "orders", env=env)
+            runs: list[Any] = document("runs", "late_files", env=env)
             return runs if [run["state"] for run in runs] == ["success"] * 2 else []
 
         runs = eventually(ended, 60, "two runs")
-        assert sorted(run["run_id"] for run in runs) == ["trigger__late_file:f1", "trigger__late_file:f2"]
-        run = httpx.get(f"{env['TIDEWHEEL_API']}/api/v1/dags/orders/runs/trigger__late_file:f1", timeout=20).json()
-        assert (run["kind"], run["trigger"], run["origin"]) == ("kafka", "late_file", "landing.files/0/0")
-        assert run["inputs"] == {"day": "2026-01-31"}
+        assert sorted(run["run_id"] for run in runs) == ["trigger__landed:f1", "trigger__landed:f2"]
+        run = httpx.get(f"{env['TIDEWHEEL_API']}/api/v1/dags/late_files/runs/trigger__landed:f1", timeout=20).json()
+        assert (run["kind"], run["trigger"], run["origin"]) == ("kafka", "landed", "landing.files/0/0")
+        assert run["inputs"] == {"file": "f1", "day": "2026-01-31"}
         (letter,) = eventually(lambda: document("dead-letters", env=env), 30, "a dead letter")
-        assert letter["source_topic"] == "landing.files" and "trigger 'late_file' of DAG 'orders'" in letter["reason"]
+        assert letter["source_topic"] == "landing.files" and "trigger 'landed' of DAG 'late_files'" in letter["reason"]
