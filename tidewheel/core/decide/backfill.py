@@ -5,13 +5,14 @@ A backfill goes on in steps, a turn of the scheduler apart (the timer ``FireSche
 
 from __future__ import annotations
 
-from typing import TypedDict
+from collections.abc import Mapping
+from typing import TypedDict, get_args
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.backfill import BACKFILLS_MAX, SLOTS_MAX, WIDTH_MAX, Backfill, due_slots
 from tidewheel.core.calendar import count_slots, previous_slot
-from tidewheel.core.coverage import answered_stretch, is_forgotten
+from tidewheel.core.coverage import Outcome, answered_stretch, is_forgotten
 from tidewheel.core.decide.decision import Decision
 from tidewheel.core.decide.flow import start_runs
 from tidewheel.core.decide.run import cancel_run, create_run
@@ -19,6 +20,12 @@ from tidewheel.core.scope import rfc3339, slot_run_id
 from tidewheel.core.state import Dag
 from tidewheel.core.workflow import Schedule
 
+#: Runs that are left as they are, by what is to be processed again.
+_PASSED: Mapping[c.Reprocess, tuple[Outcome, ...]] = {
+    "none": get_args(Outcome),
+    "failed": ("live", "success"),
+    "all": ("live",),
+}
 #: Runs that one decision makes, over all backfills of the DAG.
 STEP = 100
 
@@ -196,8 +203,9 @@ def _step(d: Decision[Dag], backfill_id: str, schedule: Schedule | None) -> bool
 
 def _passes(d: Decision[Dag], backfill: Backfill, schedule: Schedule, slot: int) -> bool:
     """Pass the slots from ``slot`` on that have runs already."""
-    bounds = (backfill.first, backfill.last)
-    far = answered_stretch(d.state.coverage, schedule, slot, *bounds, backward=backfill.backward)
+    within = (backfill.first, backfill.last)
+    passed = _PASSED[backfill.reprocess]
+    far = answered_stretch(d.state.coverage, schedule, slot, within, passed, backward=backfill.backward)
     if far is None:
         return False
     first, last = min(slot, far), max(slot, far)

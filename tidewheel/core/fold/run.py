@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec.structs import replace
 
 from tidewheel.core import events as e
-from tidewheel.core.coverage import with_run
+from tidewheel.core.coverage import Outcome, with_outcome, with_run
 from tidewheel.core.fold.backfill import with_run_of_backfill
 from tidewheel.core.fold.dag import without_unused_version
 from tidewheel.core.state import REMEMBERED_RUNS, Dag, RunPlace, RunState
@@ -105,11 +107,31 @@ def fold_deadline_missed(state: Dag, event: e.DeadlineMissed) -> Dag:
     return replace(state, seq=state.seq + 1, runs=state.runs.set(run.run_id, missed))
 
 
+_OUTCOMES: Mapping[type[e.Event], Outcome] = {
+    e.RunSucceeded: "success",
+    e.RunFailed: "failed",
+    e.RunCancelled: "cancelled",
+}
+
+
+def _with_outcome(state: Dag, run: RunState, outcome: Outcome) -> Dag:
+    """With what became of the run of a slot."""
+    if run.logical_date is None:
+        return state
+    attempts = max((task.attempt for task in run.tasks.values()), default=0)
+    return replace(
+        state,
+        coverage=with_outcome(state.coverage, run.interval_start, run.logical_date, outcome, attempts),
+    )
+
+
 def fold_run_ended(state: Dag, event: e.RunSucceeded | e.RunFailed | e.RunCancelled) -> Dag:
     """It leaves memory, but for its id; the oldest remembered id makes room."""
     run = state.runs[event.run_id]
     next_run_phase(run.phase, event)
-    left = _unqueued(state, run) if run.phase == "queued" else state
+    left = _with_outcome(state, run, _OUTCOMES[type(event)])
+    if run.phase == "queued":
+        left = _unqueued(left, run)
     if run.backfill_id:
         left = _counted(left, run, -1)
     finished, order = state.finished, state.finished_order
