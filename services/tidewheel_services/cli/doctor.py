@@ -208,9 +208,10 @@ def _targets(_: Settings) -> Finding:
             Delivery(target)
         except Unusable as error:
             faults.append(str(error))
+    names = f"targets: {', '.join(targets)}"
     if faults:
-        return Finding("Notifications", "missing", "; ".join(faults), "correct the URLs")
-    return Finding("Notifications", "ok", f"targets: {', '.join(targets)}")
+        return Finding("Notifications", "missing", "; ".join([names, *faults]), "correct the URLs")
+    return Finding("Notifications", "ok", names)
 
 
 def _output(command: list[str]) -> str:
