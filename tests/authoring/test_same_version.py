@@ -9,7 +9,21 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidewheel.authoring import Task, cel, container, dag, http, inputs, run, secrets, shell, switch, task
+from tidewheel.authoring import (
+    Task,
+    cel,
+    celery,
+    container,
+    dag,
+    http,
+    inputs,
+    kubernetes,
+    run,
+    secrets,
+    shell,
+    switch,
+    task,
+)
 from tidewheel.authoring.nodes import duration
 from tidewheel.core.workflow import TriggerRule
 from tidewheel.definition.load import Loaded, load_text
@@ -83,7 +97,7 @@ dag_keys = st.fixed_dictionaries(
 WAYS = ("not", "needs", "arrow", "argument", "text", "condition", "items", "arrow and argument")
 plans = st.lists(
     st.tuples(
-        st.sampled_from(["run", "python", "http", "container"]),
+        st.sampled_from(["run", "python", "http", "container", "kubernetes", "celery"]),
         task_keys,
         st.lists(st.sampled_from(WAYS), min_size=7, max_size=7),
         st.dictionaries(st.sampled_from(["x", "y"]), values, max_size=2),
@@ -145,6 +159,19 @@ def build(name: str, kind: str, keys: dict[str, Any], ways: dict[Task, str], ext
         words, said = [*read.values(), *extra], [*shown.values(), *extra]
         return container(name, "some/image", "go", *words, options={"cpus": 1.5, "pull": "never"}, **keys), {
             **written, "container": {"image": "some/image", "command": ["go", *said], "cpus": 1.5, "pull": "never"},
+        }  # fmt: skip
+    if kind == "kubernetes":
+        job = {"spec": {"template": {"spec": {"read": read}}}}
+        shown_job = {"spec": {"template": {"spec": {"read": shown}}}}
+        return kubernetes(name, "some/image", "go", options={"namespace": "batch", "job": job}, **keys), {
+            **written, "kubernetes": {"image": "some/image", "command": ["go"], "namespace": "batch", "job": shown_job},
+        }  # fmt: skip
+    if kind == "celery":
+        return celery(name, "jobs:app", "jobs.add", 1, kwargs={"read": read, "extra": extra}, queue="slow", **keys), {
+            **written, "celery": {
+                "app": "jobs:app", "task": "jobs.add", "args": [1], "kwargs": {"read": shown, "extra": extra},
+                "queue": "slow",
+            },
         }  # fmt: skip
     keys = {**keys, "env": {**keys.get("env", {}), **read}}
     written["env"] = {**written.get("env", {}), **shown}

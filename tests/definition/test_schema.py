@@ -46,7 +46,7 @@ def test_every_property_has_a_description() -> None:
 
 def test_keys_to_come_are_not_in_it() -> None:
     text = workflow_schema_text()
-    for key in ("workflow", "max_pool_share", "kubernetes"):
+    for key in ("workflow", "max_pool_share"):
         assert f'"{key}"' not in text
 
 
@@ -57,6 +57,8 @@ def test_keys_to_come_are_not_in_it() -> None:
         "id: a\nx-mine: 1\nschedule: {every: 1h30m}\n"
         "tasks: [{id: t, python: 'm:f', with: {a: [1]}, needs: [], env: {A: '1'}}]\n",
         "id: a\ntasks: [{id: t, http: {url: 'https://a.b', headers: {X: y}}}, {id: u, run: x, needs: t}]\n",
+        "id: a\ntasks: [{id: t, kubernetes: {image: i, command: [a], memory: 2g, job: {spec: {x: [1]}}}}]\n",
+        "id: a\ntasks: [{id: t, celery: {app: 'a.b:c', task: x.y, args: [1, {a: 2}], kwargs: {b: true}}}]\n",
         "id: a\ntasks: [{id: t, container: {image: i, command: [a, 1], memory: 2g, pull: never}}]\n",
     ],
 )
@@ -79,6 +81,9 @@ def test_what_loads_is_valid(text: str) -> None:
         "id: a\ntasks: [{id: t, container: {image: i, command: a b}}]\n",
         "id: a\ntasks: [{id: t, container: {image: i, cpus: none}}]\n",
         "id: a\ntasks: [{id: t, container: {command: [a]}}]\n",
+        "id: a\ntasks: [{id: t, kubernetes: {image: i, workdir: /x}}]\n",
+        "id: a\ntasks: [{id: t, celery: {app: jobs, task: x}}]\n",
+        "id: a\ntasks: [{id: t, celery: {app: 'jobs:app'}}]\n",
         "id: a\nschedule: {every: 5m, cron: x}\ntasks: [{id: t, run: x}]\n",
         "id: a\ninputs: {a-b: {type: string}}\ntasks: [{id: t, run: x}]\n",
         "id: a\ntasks: [{id: t, run: x, for_each: 1, switch: []}]\n",

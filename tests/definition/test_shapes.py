@@ -128,7 +128,7 @@ def test_a_misspelt_key_is_refused_with_the_nearest(message: Message, marked: st
     "marked",
     [
         f"id: a\nconcurrency: {{§max_pool_share: 30%}}\n{TASKS}",
-        *(task(f"§{key}: x") for key in ("workflow", "trigger", "kubernetes", "celery")),
+        *(task(f"§{key}: x") for key in ("workflow", "trigger")),
         *(task(f"run: x, §{key}: x") for key in ("inputs",)),
     ],
 )

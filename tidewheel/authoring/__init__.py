@@ -19,7 +19,7 @@ word in its source (``places``); ``nodes`` and ``needs`` make of it the nodes th
 from tidewheel.authoring.dags import Dag, dag
 from tidewheel.authoring.expression import Expression, cel, env, event, inputs, item, run, secrets
 from tidewheel.authoring.functions import TaskFunction, task
-from tidewheel.authoring.tasks import Task, container, http, shell, switch, wait_for
+from tidewheel.authoring.tasks import Task, celery, container, http, kubernetes, shell, switch, wait_for
 
 __all__ = [
     "Dag",
@@ -27,6 +27,7 @@ __all__ = [
     "Task",
     "TaskFunction",
     "cel",
+    "celery",
     "container",
     "dag",
     "env",
@@ -34,6 +35,7 @@ __all__ = [
     "http",
     "inputs",
     "item",
+    "kubernetes",
     "run",
     "secrets",
     "shell",

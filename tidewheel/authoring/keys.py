@@ -198,4 +198,15 @@ class ContainerOptions(TypedDict, total=False):
     pull: Pull
 
 
+class KubernetesOptions(TypedDict, total=False):
+    """Of a ``kubernetes`` task, beside its image and command."""
+
+    entrypoint: Sequence[str]
+    namespace: str
+    service_account: str
+    memory: str
+    cpus: float
+    job: Mapping[str, Any]
+
+
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]

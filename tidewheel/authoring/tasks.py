@@ -7,7 +7,15 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, Unpack
 
 from tidewheel.authoring.expression import Expression
-from tidewheel.authoring.keys import Approval, ContainerOptions, Duration, Method, StepKeys, TaskKeys
+from tidewheel.authoring.keys import (
+    Approval,
+    ContainerOptions,
+    Duration,
+    KubernetesOptions,
+    Method,
+    StepKeys,
+    TaskKeys,
+)
 from tidewheel.authoring.nodes import Given, Keys, given
 from tidewheel.authoring.places import Place, here
 from tidewheel.core.workflow import OnTimeout
@@ -156,6 +164,39 @@ def wait_for(
     condition = given({"time": time, "approval": approval, "timeout": timeout, "on_timeout": on_timeout}, place)
     positional: Keys = {"id": Given(name, place, 0), "wait_for": condition}
     return Task(open_dag(f"wait_for({name!r}, …)"), name, {**positional, **given(keys, place)}, place)
+
+
+def kubernetes(
+    name: str,
+    image: str | Expression,
+    /,
+    *command: Any,
+    options: KubernetesOptions | None = None,
+    **keys: Unpack[TaskKeys],
+) -> Task:
+    """A task that runs a Kubernetes Job of ``image`` with ``command`` to its end."""
+    place = here()
+    spec = {"image": Given(image, place, 1)} | given({"command": list(command) or None, **(options or {})}, place)
+    positional: Keys = {"id": Given(name, place, 0), "kubernetes": spec}
+    return Task(open_dag(f"kubernetes({name!r}, …)"), name, {**positional, **given(keys, place)}, place)
+
+
+def celery(
+    name: str,
+    app: str,
+    task: str,
+    /,
+    *args: Any,
+    kwargs: dict[str, Any] | None = None,
+    queue: str | None = None,
+    **keys: Unpack[TaskKeys],
+) -> Task:
+    """A task that hands ``task`` to the Celery application ``app`` and waits for its result."""
+    place = here()
+    spec = {"app": Given(app, place, 1), "task": Given(task, place, 2)}
+    spec |= given({"args": list(args) or None, "kwargs": kwargs, "queue": queue}, place)
+    positional: Keys = {"id": Given(name, place, 0), "celery": spec}
+    return Task(open_dag(f"celery({name!r}, …)"), name, {**positional, **given(keys, place)}, place)
 
 
 def enter(dag: Dag) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from tidewheel.core.workflow import Pull
+from tidewheel.core.workflow import Celery, Kubernetes, Pull
 
 
 class Secret(msgspec.Struct, frozen=True, tag_field="kind", tag="secret"):
@@ -62,6 +62,20 @@ class ContainerSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     cpus: float | None = None
     pull: Pull = "missing"
     env: dict[str, Text] = msgspec.field(default_factory=dict)
+
+
+#: Actions that are callables, which come with the worker process.
+_CALLABLES: dict[type[Celery | Kubernetes], str] = {
+    Celery: "tidewheel_services.actions.celery:hand_over",
+    Kubernetes: "tidewheel_services.actions.kubernetes:run",
+}
+
+
+def call_of(action: Celery | Kubernetes) -> tuple[str, dict[str, Any]]:
+    """The callable that does the action, and its arguments, expressions in them as they were written."""
+    arguments = msgspec.to_builtins(action)
+    del arguments["type"]
+    return _CALLABLES[type(action)], arguments
 
 
 ActionSpec = RunSpec | PythonSpec | HttpSpec | ContainerSpec

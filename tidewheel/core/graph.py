@@ -10,13 +10,15 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from tidewheel.core.assignment import ActionSpec, ContainerSpec, HttpSpec, PythonSpec, RunSpec, Text
+from tidewheel.core.assignment import ActionSpec, ContainerSpec, HttpSpec, PythonSpec, RunSpec, Text, call_of
 from tidewheel.core.switch import misnamed, switches_by_task
 from tidewheel.core.transitions import TaskPhase
 from tidewheel.core.workflow import (
     DAY_MS,
+    Celery,
     Container,
     Http,
+    Kubernetes,
     Python,
     Run,
     Task,
@@ -227,3 +229,6 @@ def _fixed(action: WorkerAction, env: dict[str, str]) -> ActionSpec:
                 **{name: getattr(action, name) for name in action.__struct_fields__},
                 env=texts,
             )
+        case Celery() | Kubernetes():
+            name, arguments = call_of(action)
+            return PythonSpec(callable=name, kwargs=arguments, env=texts)

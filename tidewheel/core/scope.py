@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from tidewheel.core.assignment import ActionSpec, ContainerSpec, HttpSpec, PythonSpec, RunSpec, Secret
+from tidewheel.core.assignment import ActionSpec, ContainerSpec, HttpSpec, PythonSpec, RunSpec, Secret, call_of
 from tidewheel.core.expressions import Evaluator, ExpressionError, Scope
 from tidewheel.core.mapping import instance_name
 from tidewheel.core.state import Dag, RunState
-from tidewheel.core.workflow import Container, Http, Python, Run, Task, WorkerAction
+from tidewheel.core.workflow import Celery, Container, Http, Kubernetes, Python, Run, Task, WorkerAction
 
 #: How the ids of runs of slots begin; the slot follows.
 SCHEDULED = "scheduled__"
@@ -114,6 +114,9 @@ def render_action(task: Task, env: Mapping[str, str], scope: Scope, evaluator: E
                 pull=action.pull,
                 env=texts,
             )
+        case Celery() | Kubernetes():
+            name, arguments = call_of(action)
+            return PythonSpec(callable=name, kwargs=evaluator.render(arguments, scope), env=texts)
 
 
 def _texts(values: tuple[str, ...], scope: Scope, evaluator: Evaluator) -> tuple[str, ...]:

@@ -168,8 +168,33 @@ class WaitFor(_Plain, frozen=True, tag_field="type", tag="wait_for"):
     on_timeout: OnTimeout = "fail"
 
 
+class Celery(_Plain, frozen=True, tag_field="type", tag="celery"):
+    """A task of an existing Celery application, handed over and waited for; its result is the output."""
+
+    #: ``module:name``.
+    app: str
+    task: str
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
+    queue: str = ""
+
+
+class Kubernetes(_Plain, frozen=True, tag_field="type", tag="kubernetes"):
+    """A Job in a Kubernetes cluster, run to its end; its pod's termination message is the output."""
+
+    image: str
+    command: tuple[str, ...] = ()
+    entrypoint: tuple[str, ...] = ()
+    namespace: str = "default"
+    service_account: str = ""
+    memory: str = ""
+    cpus: float | None = None
+    #: Merged over the Job's manifest.
+    job: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
 #: What workers run, and what the engine does by itself.
-WorkerAction = Run | Python | Http | Container
+WorkerAction = Run | Python | Http | Container | Celery | Kubernetes
 Action = WorkerAction | Switch | WaitFor
 
 

@@ -9,11 +9,13 @@ from tidewheel.core.inputs import typed
 from tidewheel.core.workflow import (
     Action,
     Branch,
+    Celery,
     Concurrency,
     Container,
     Deadline,
     Http,
     Input,
+    Kubernetes,
     Notify,
     Python,
     Records,
@@ -197,6 +199,13 @@ def _action(written: Draft, zone: tzinfo) -> Action:
         return Run(command=written["run"])
     if "python" in written:
         return Python(callable=written["python"], with_=dict(written.get("with", {})))
+    if "celery" in written:
+        celery = written["celery"]
+        return Celery(**{**celery, "args": tuple(celery.get("args", ())), "kwargs": dict(celery.get("kwargs", {}))})
+    if "kubernetes" in written:
+        job = written["kubernetes"]
+        lists = {name: tuple(job.get(name, ())) for name in ("command", "entrypoint")}
+        return Kubernetes(**{**job, **lists, "job": dict(job.get("job", {}))})
     if "switch" in written:
         return Switch(branches=tuple(_branch(branch) for branch in written["switch"]))
     if "container" in written:

@@ -45,9 +45,9 @@ _ID_MEANING: Final = "an id (a small letter, then small letters, digits and unde
 _NAME_PATTERN: Final = "[A-Za-z_][A-Za-z0-9_]*"
 _NAME_MEANING: Final = "a letter or underscore, then letters, digits and underscores"
 
-ACTIONS: Final = ("run", "python", "http", "container", "switch", "wait_for")
+ACTIONS: Final = ("run", "python", "http", "container", "kubernetes", "celery", "switch", "wait_for")
 #: Action keys of the language that come later.
-LATER_ACTIONS: Final = frozenset({"kubernetes", "celery", "workflow", "trigger"})
+LATER_ACTIONS: Final = frozenset({"workflow", "trigger"})
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 _RUN_NOT_TEMPLATED: Final = (
@@ -243,6 +243,27 @@ _CONTAINER = Record(
     },
 )
 
+_CALLABLE = Text("module:name", r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_CELERY = Record(
+    "celery",
+    {
+        "app": Key(_CALLABLE, "The Celery application, module:name, in the worker's project.", required=True),
+        "task": Key(_TEXT, "The name of its task.", required=True),
+        "args": Key(ListOf(Anything(), "a list of arguments"), "Arguments by position; may hold ${{ }}."),
+        "kwargs": Key(AnythingMap("a mapping of argument names to values"), "Arguments by name; may hold ${{ }}."),
+        "queue": Key(_TEXT, "The Celery queue; without it where the application routes the task."),
+    },
+)
+_KUBERNETES = Record(
+    "kubernetes",
+    {
+        **{name: _CONTAINER.keys[name] for name in ("image", "command", "entrypoint", "memory", "cpus")},
+        "namespace": Key(_TEXT, "Where the Job is created.", default="default"),
+        "service_account": Key(_TEXT, "As whom its pod runs."),
+        "job": Key(AnythingMap("a part of a Job's manifest"), "Merged over the Job's manifest; may hold ${{ }}."),
+    },
+)
+
 _TASK = Record(
     "a task",
     {
@@ -267,6 +288,8 @@ _TASK = Record(
         ),
         "container": Key(_CONTAINER, "A container, run to its end by the worker's Docker or Podman."),
         "wait_for": Key(WAIT_FOR, "What the task waits for, without a worker and without slots."),
+        "celery": Key(_CELERY, "A task of a Celery application, handed over and waited for; its result is the output."),
+        "kubernetes": Key(_KUBERNETES, "A Kubernetes Job, run to its end."),
         "with": Key(
             AnythingMap("a mapping of argument names to values"), "Arguments of the Python callable; may hold ${{ }}."
         ),

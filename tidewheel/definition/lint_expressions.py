@@ -98,6 +98,15 @@ _WORKFLOW_ROOTS: Final = frozenset({"inputs", "run"})
 _TASK_ROOTS: Final = frozenset({"inputs", "run", "tasks", "env"})
 
 
+#: Where an action's mapping may hold expressions, but no secrets.
+_TEMPLATED: Final = {
+    "http": ("url", "json", "body"),
+    "container": ("image", "command", "entrypoint", "volumes"),
+    "kubernetes": ("image", "command", "entrypoint", "job"),
+    "celery": ("args", "kwargs"),
+}
+
+
 def lint_expressions(draft: Draft, graph: Graph, findings: Findings) -> None:
     """Note every mistake in every expression of the workflow."""
     checker = _Checker(draft, graph, findings)
@@ -128,10 +137,10 @@ def _task_sites(task: Draft) -> Iterator[_Site]:
     name = task.get("id")
     sites = [_texts(task, "env", _TASK_ROOTS, name, secrets=True), _texts(task, "with", _TASK_ROOTS, name)]
     if isinstance(http := task.get("http"), Draft):
-        sites += [_texts(http, key, _TASK_ROOTS, name) for key in ("url", "json", "body")]
         sites.append(_texts(http, "headers", _TASK_ROOTS, name, secrets=True))
-    if isinstance(container := task.get("container"), Draft):
-        sites += [_texts(container, key, _TASK_ROOTS, name) for key in ("image", "command", "entrypoint", "volumes")]
+    for action, keys in _TEMPLATED.items():
+        if isinstance(written := task.get(action), Draft):
+            sites += [_texts(written, key, _TASK_ROOTS, name) for key in keys]
     sites.append(_texts(task, "wait_for", _TASK_ROOTS, name))
     for site in chain(*sites):
         yield replace(site, item=task.get("as", "item")) if "for_each" in task.node.entries else site
