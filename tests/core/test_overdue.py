@@ -48,10 +48,10 @@ ALERT = Deadline(within_ms=HOUR, from_="started")
 FAIL = Deadline(within_ms=2 * HOUR, from_="started", action="fail")
 
 
-@pytest.mark.parametrize(("kind", "scheduled"), [("manual", NOW), ("scheduled", NOW - 5 * HOUR)])
+@pytest.mark.parametrize(("kind", "scheduled"), [("manual", NOW), ("backfill", NOW), ("scheduled", NOW - 5 * HOUR)])
 def test_each_counts_from_its_own_instant(kind: Any, scheduled: int) -> None:
     of = late(Deadline(within_ms=1), Deadline(within_ms=2, from_="queued"), Deadline(within_ms=3, from_="started"))
-    slot = NOW - 5 * HOUR if kind == "scheduled" else None
+    slot = None if kind == "manual" else NOW - 5 * HOUR
     born = replace(created(), kind=kind, logical_date=slot)
     state = dag(of, born).state
     assert list(open_deadlines(state, state.runs["r"])) == [(scheduled + 1, 0), (NOW + 2, 1)]
