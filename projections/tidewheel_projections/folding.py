@@ -44,6 +44,9 @@ from tidewheel_projections.tasks import (
     scheduled_task,
 )
 
+#: Events of runs that may not be, or not be any more.
+_ROWLESS = frozenset({e.ReportRefused, e.RunWatched, e.RunUnwatched})
+
 RunKey: TypeAlias = tuple[str, str]
 TaskAttempt: TypeAlias = tuple[str, int]
 VersionKey: TypeAlias = tuple[str, str]
@@ -114,7 +117,7 @@ class Folding:
         for event in events:
             if isinstance(event, e.RunEvent):
                 key = (event.dag, event.run_id)
-                if key not in runs and type(event) is not e.ReportRefused:
+                if key not in runs and type(event) not in _ROWLESS:
                     needed.runs.add(key)
                 if type(event) is e.RunCreated:
                     if event.dag not in dags:
@@ -308,6 +311,9 @@ class Folding:
     def _report_refused(self, event: e.ReportRefused, partition: int, shard_seq: int) -> None:
         """It changed nothing; only ``events`` tells of it."""
 
+    def _run_watched(self, event: e.RunWatched | e.RunUnwatched, partition: int, shard_seq: int) -> None:
+        """It changed no row; only ``events`` tells of it."""
+
     def _journal_repaired(self, event: e.JournalRepaired, partition: int, shard_seq: int) -> None:
         """It changed no row; only ``events`` tells of it."""
 
@@ -332,6 +338,8 @@ _FOLDS: Mapping[type[e.Event], Callable[[Folding, Any, int, int], None]] = {
         (e.RunStarted, e.RunCancelRequested, e.DeadlineMissed, e.RunSucceeded, e.RunFailed, e.RunCancelled),
         Folding._run_changed,
     ),
+    e.RunWatched: Folding._run_watched,
+    e.RunUnwatched: Folding._run_watched,
     e.TaskReady: Folding._task_changed,
     e.TaskExpanded: Folding._task_expanded,
     e.TaskDeferred: Folding._task_deferred,

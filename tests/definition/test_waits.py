@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tidewheel.core.workflow import ApprovalWait, Task, TimeWait, WaitFor
+from tidewheel.core.workflow import ApprovalWait, RunWait, Task, TimeWait, WaitFor
 from tidewheel.definition.load import Loaded
 
 Expect = Callable[..., Loaded]
@@ -62,6 +62,23 @@ def test_the_end_of_an_approval_stands_with_it_or_beside_it(expect: Expect, writ
     assert loaded.tasks[0].action == wait
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("{dag: x, run_id: y}", RunWait(dag="x", run_id="y")),
+        ("{dag: x, run_id: y, states: failed}", RunWait(dag="x", run_id="y", states=("failed",))),
+        (
+            "{dag: x, logical_date: 2026-01-01, states: [success, failed]}",
+            RunWait(dag="x", logical_date="2026-01-01", states=("success", "failed")),
+        ),
+    ],
+)
+def test_runs_as_they_may_be_named(expect: Expect, written: str, meant: RunWait) -> None:
+    loaded = expect(workflow(f"wait_for: {{run: {written}}}")).workflow
+    assert loaded is not None
+    assert loaded.tasks[0].action == WaitFor(what=meant, timeout_ms=604_800_000)
+
+
 def test_an_approval_is_waited_for_a_week_unless_it_says_otherwise(expect: Expect) -> None:
     loaded = expect(workflow("wait_for: {approval: {}}")).workflow
     assert loaded is not None
@@ -83,6 +100,13 @@ def test_an_approval_is_waited_for_a_week_unless_it_says_otherwise(expect: Expec
         ("wait_for: {approval: {roles: §[]}}", "bad_value", "at least one"),
         ("wait_for: {approval: {§role: x}}", "unknown_key", "did you mean 'roles'"),
         ("wait_for: {approval: {timeout: 1h}, §timeout: 1h}", "conflict", "within 'approval' already"),
+        ("wait_for: {run: §{dag: x}}", "missing_key", "by 'run_id' or by 'logical_date'"),
+        ("wait_for: {run: §{run_id: x}}", "missing_key", "needs the key 'dag'"),
+        ("wait_for: {run: {dag: x, run_id: y, §logical_date: 2026-01-01}}", "conflict", "not both"),
+        ("wait_for: {run: {dag: x, logical_date: §never}}", "bad_date", "2026-01-31"),
+        ("wait_for: {run: {dag: x, run_id: y, states: [§won]}}", "bad_value", "one of success"),
+        ('wait_for: {run: {dag: §"${{ run.id }}", run_id: y}}', "expression_not_allowed", "no place"),
+        ('wait_for: {run: {dag: x, run_id: "${{ §inputs.y }}"}}', "unknown_name", "no input"),
         ("wait_for: {time: 1h}, §pool: gpu", "conflict", "no slot"),
         ("wait_for: {time: 1h}, §retries: 2", "conflict", "longer 'timeout'"),
         ("wait_for: {time: 1h}, §timeout: 2h", "conflict", "within 'wait_for'"),

@@ -23,6 +23,7 @@ from tidewheel.core.workflow import (
     OnTimeout,
     Overlap,
     Pull,
+    RunEnd,
     TriggerRule,
 )
 
@@ -144,6 +145,18 @@ class Approval(TypedDict, total=False):
     roles: str | Sequence[str]
     timeout: Duration
     on_timeout: OnTimeout
+
+
+class _OtherDag(TypedDict):
+    dag: str
+
+
+class OtherRun(_OtherDag, total=False):
+    """What a task waits for: the end of a run. Named by one of ``run_id`` and ``logical_date``."""
+
+    run_id: str | Expression
+    logical_date: str | date | Expression
+    states: RunEnd | Sequence[RunEnd]
 
 
 class Concurrency(TypedDict, total=False):

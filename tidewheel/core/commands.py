@@ -204,6 +204,17 @@ class CancelBackfill(Request, frozen=True, kw_only=True):
     running: bool = False
 
 
+class WatchRun(Command, frozen=True, kw_only=True):
+    """An attempt, perhaps of another DAG, waits for the end of run ``run_id``, which may be yet to come: tell it."""
+
+    dag: str
+    run_id: str
+    watcher_dag: str
+    watcher_run_id: str
+    watcher_task: str
+    watcher_attempt: int
+
+
 class GrantSlot(AttemptCommand, frozen=True, kw_only=True):
     """A pool's offer of a slot on ``worker``; the Dag leases the attempt if it is still wanted, else gives the slot
     back."""
@@ -399,6 +410,7 @@ DagCommand = (
     | PauseBackfill
     | ResumeBackfill
     | CancelBackfill
+    | WatchRun
     | GrantSlot
     | RefuseSlot
     | ReportStarted

@@ -224,6 +224,21 @@ class RunCancelled(RunEvent, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class RunWatched(RunEvent, frozen=True, kw_only=True):
+    """An attempt, perhaps of another DAG, is told when the run has ended. The run may be yet to come."""
+
+    watcher_dag: str
+    watcher_run_id: str
+    watcher_task: str
+    watcher_attempt: int
+
+
+class RunUnwatched(RunEvent, frozen=True, kw_only=True):
+    """The run will never be, for ``reason``: whoever watched it has been told so."""
+
+    reason: str
+
+
 # --- Task --------------------------------------------------------------------------------------------------------
 
 
@@ -492,6 +507,8 @@ AnyDagEvent = (
     | RunSucceeded
     | RunFailed
     | RunCancelled
+    | RunWatched
+    | RunUnwatched
     | TaskReady
     | TaskExpanded
     | TaskDeferred

@@ -17,6 +17,8 @@ def explain_wait(wait: Wait) -> str:
 def _what(wait: Wait) -> str:
     if wait.waits_for == "approval" and (roles := wait.asked.get("roles")):
         return f"an approval by {' or '.join(map(str, roles))}"
+    if wait.waits_for == "run" and "run_id" in wait.asked:
+        return f"the end of run {wait.asked['run_id']} of '{wait.asked['dag']}'"
     return _WHAT[wait.waits_for]
 
 

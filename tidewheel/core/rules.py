@@ -10,6 +10,9 @@ from tidewheel.core.expressions import Evaluator
 #: Outputs travel in events up to this size; larger ones belong in an artifact store. Bytes of JSON text.
 OUTPUT_BYTES_MAX = 65_536
 
+#: Of a run's id, in characters.
+RUN_ID_LENGTH_MAX = 250
+
 #: A run's inputs travel in its first event up to this size, in bytes of JSON text, and stay in memory while it lives.
 INPUTS_BYTES_MAX = 65_536
 #: One item of a mapped task, and all items of it together, in bytes of JSON text. They stay in memory while the run

@@ -30,8 +30,8 @@ from tidewheel.core.state import (
     Waiting,
 )
 from tidewheel.core.transitions import ACTIVE
-from tidewheel.core.waits import Wait
-from tidewheel.core.workflow import Schedule
+from tidewheel.core.waits import Wait, Watcher
+from tidewheel.core.workflow import RunEnd, Schedule
 
 
 class _StoredEra(msgspec.Struct, frozen=True):
@@ -58,6 +58,8 @@ class _StoredDag(msgspec.Struct, frozen=True):
     backfills: tuple[Backfill, ...] = ()
     backfills_started: int = 0
     coverage: tuple[_StoredEra, ...] = ()
+    last_ends: tuple[tuple[str, RunEnd], ...] = ()
+    watchers: Map[str, tuple[Watcher, ...]] = Map()
 
 
 class _StoredPool(msgspec.Struct, frozen=True):
@@ -72,7 +74,7 @@ class _StoredPool(msgspec.Struct, frozen=True):
 
 
 def _shape() -> str:
-    stored = (_StoredDag, _StoredPool, RunState, TaskState, PoolWorker, Waiting, SlotLease, Tally, Fan, Wait)
+    stored = (_StoredDag, _StoredPool, RunState, TaskState, PoolWorker, Waiting, SlotLease, Tally, Fan, Wait, Watcher)
     parts = [
         f"{struct.__name__}({', '.join(f'{name}: {kind}' for name, kind in struct.__annotations__.items())})"
         for struct in (*stored, _StoredEra, Backfill)
@@ -137,6 +139,8 @@ def encode_snapshot(state: Aggregate) -> bytes:
                 backfills=state.backfills,
                 backfills_started=state.backfills_started,
                 coverage=tuple(_StoredEra(era.schedule, list(era.spans), era.forgotten) for era in state.coverage),
+                last_ends=state.last_ends,
+                watchers=state.watchers,
             )
         )
     return _encoder.encode(
@@ -205,6 +209,8 @@ def _dag(stored: _StoredDag) -> Dag:
         finished_order=Map(dict(stored.finished)),
         ended=stored.ended,
         trigger_since=stored.trigger_since,
+        last_ends=stored.last_ends,
+        watchers=stored.watchers,
     )
 
 

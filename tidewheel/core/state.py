@@ -23,11 +23,15 @@ from tidewheel.core.graph import Definition, Tally
 from tidewheel.core.mapping import Fan
 from tidewheel.core.ordered import Ordered
 from tidewheel.core.transitions import LIVE, RunPhase, TaskPhase
-from tidewheel.core.waits import Wait
+from tidewheel.core.waits import Wait, Watcher
+from tidewheel.core.workflow import RunEnd
 
 #: How many finished run ids a DAG remembers, oldest dropped first, so that a repeated request finds its run.
 #: Runs of slots need none: their coverage knows them.
 REMEMBERED_RUNS = 10_000
+
+#: Of how many runs that answer no slot a DAG remembers how they ended, for those who ask only then.
+REMEMBERED_ENDS = 100
 
 
 class TaskState(msgspec.Struct, frozen=True):
@@ -159,6 +163,10 @@ class Dag(msgspec.Struct, frozen=True):
     finished: Map[str, int] = Map()
     finished_order: Map[int, str] = Map()
     ended: int = 0
+    #: How the last runs ended that answer no slot, the newest last.
+    last_ends: tuple[tuple[str, RunEnd], ...] = ()
+    #: Who is told when a run ends, by its id.
+    watchers: Map[str, tuple[Watcher, ...]] = Map()
 
     @property
     def definition(self) -> Definition:

@@ -13,7 +13,7 @@ import msgspec
 
 from tidewheel.core.events import TaskDeferred, WaitsFor
 from tidewheel.core.expressions import ExpressionError
-from tidewheel.core.workflow import ApprovalWait, TimeWait
+from tidewheel.core.workflow import ApprovalWait, Awaited, RunWait, TimeWait
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _INSTANT: Final = re.compile(
@@ -25,12 +25,21 @@ WATCHED: Final[frozenset[WaitsFor]] = frozenset({"kafka", "http", "run"})
 FAULT: Final = "fault"
 
 
-_WAITS_FOR: Final[dict[type, WaitsFor]] = {TimeWait: "time", ApprovalWait: "approval"}
+_WAITS_FOR: Final[dict[type, WaitsFor]] = {TimeWait: "time", ApprovalWait: "approval", RunWait: "run"}
 
 
-def waits_for_of(what: TimeWait | ApprovalWait) -> WaitsFor:
+def waits_for_of(what: Awaited) -> WaitsFor:
     """The word for what a ``wait_for`` names."""
     return _WAITS_FOR[type(what)]
+
+
+class Watcher(msgspec.Struct, frozen=True):
+    """An attempt, perhaps of another DAG, that is told when a run has ended."""
+
+    dag: str
+    run_id: str
+    task: str
+    attempt: int
 
 
 class Wait(msgspec.Struct, frozen=True):

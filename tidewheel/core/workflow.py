@@ -35,6 +35,7 @@ NotifyEvent = Literal[
 ]
 Pull = Literal["missing", "always", "never"]
 OnTimeout = Literal["fail", "skip"]
+RunEnd = Literal["success", "failed", "cancelled"]
 InputType = Literal["string", "integer", "number", "boolean", "date", "datetime", "array", "object"]
 
 DAY_MS = 86_400_000
@@ -159,10 +160,23 @@ class ApprovalWait(_Plain, frozen=True, tag_field="type", tag="approval"):
     roles: tuple[str, ...] = ()
 
 
+class RunWait(_Plain, frozen=True, tag_field="type", tag="run"):
+    """Until a run of a DAG has ended in one of ``states``. Exactly one of ``run_id`` and ``logical_date`` is set; both
+    may hold expressions."""
+
+    dag: str
+    run_id: str | None = None
+    logical_date: str | None = None
+    states: tuple[RunEnd, ...] = ("success",)
+
+
+Awaited = TimeWait | ApprovalWait | RunWait
+
+
 class WaitFor(_Plain, frozen=True, tag_field="type", tag="wait_for"):
     """The task is deferred until something comes; no worker runs it."""
 
-    what: TimeWait | ApprovalWait
+    what: Awaited
     #: Since the task became ready; None: for ever.
     timeout_ms: int | None = None
     on_timeout: OnTimeout = "fail"

@@ -7,7 +7,7 @@ from datetime import tzinfo
 from typing import Any, Final, get_args
 
 from tidewheel.core.scope import rfc3339
-from tidewheel.core.workflow import ApprovalWait, OnTimeout, TimeWait, WaitFor
+from tidewheel.core.workflow import ApprovalWait, Awaited, OnTimeout, RunEnd, RunWait, TimeWait, WaitFor
 from tidewheel.definition.mistakes import Findings
 from tidewheel.definition.nodes import Node, Scalar
 from tidewheel.definition.scalars import ScalarMistake, duration_ms, moment, moment_ms
@@ -15,8 +15,8 @@ from tidewheel.definition.shapes import Choice, Draft, Duration, Key, ListOf, Re
 from tidewheel.definition.templates import has_expression
 
 #: What a task may wait for; exactly one of them.
-CONDITIONS: Final = ("time", "approval")
-LATER_CONDITIONS: Final = frozenset({"run", "http", "kafka"})
+CONDITIONS: Final = ("time", "approval", "run")
+LATER_CONDITIONS: Final = frozenset({"http", "kafka"})
 #: A wait for anything but a time ends after so long, unless its ``timeout`` says otherwise.
 _TIMEOUT: Final = "7d"
 #: Keys of a task that are about a worker's work, and what to say of them beside a ``wait_for``.
@@ -70,6 +70,25 @@ _APPROVAL: Final = Record(
         **_ENDS,
     },
 )
+_RUN: Final = Record(
+    "run",
+    {
+        "dag": Key(
+            Text("the id of a DAG", "[a-z][a-z0-9_]*", length_max=200), "The DAG whose run it is.", required=True
+        ),
+        "run_id": Key(Text("the id of a run", no_expression=""), "The run's id; may hold ${{ }}."),
+        "logical_date": Key(
+            Text("a time, or an expression that gives one", no_expression=""),
+            "The slot of a scheduled run: a time, or an expression that gives one.",
+        ),
+        "states": Key(
+            ListOf(Choice(get_args(RunEnd)), "a state or a list of states", single=True, required=True),
+            "How it must have ended; else the task fails.",
+            default="success",
+        ),
+    },
+    one_of=("run_id", "logical_date"),
+)
 WAIT_FOR: Final = Record(
     "wait_for",
     {
@@ -78,6 +97,7 @@ WAIT_FOR: Final = Record(
             "An instant, or a duration since the task became ready, or an expression that gives an RFC 3339 time.",
         ),
         "approval": Key(_APPROVAL, "A person's yes or no, by the command line or the API."),
+        "run": Key(_RUN, "The end of a run of another DAG, also one that is yet to come."),
         **_ENDS,
     },
     later=LATER_CONDITIONS,
@@ -102,10 +122,26 @@ def lint_wait(task: Draft, findings: Findings) -> None:
         )
     if "time" in wait and "on_timeout" in wait.node.entries and "timeout" not in wait.node.entries:
         findings.add(wait.node.keys["on_timeout"], "conflict", "'on_timeout' without a 'timeout' never comes to pass")
+    if isinstance(run := wait.get("run"), Draft):
+        _lint_run(run, findings)
     within = wait.get("approval", {})
     for key in _ENDS:
         if key in within and key in wait:
             findings.add(wait.node.keys[key], "conflict", f"{key!r} stands within 'approval' already; keep one of them")
+
+
+def _lint_run(run: Draft, findings: Findings) -> None:
+    named = [key for key in ("run_id", "logical_date") if key in run.node.entries]
+    if not named:
+        findings.add(run.node, "missing_key", "a run is named by 'run_id' or by 'logical_date'")
+    if len(named) > 1:
+        findings.add(run.node.keys[named[1]], "conflict", "a run is named by 'run_id' or 'logical_date', not both")
+    date = run.get("logical_date")
+    if date is not None and not has_expression(date):
+        try:
+            moment(date)
+        except ScalarMistake as mistake:
+            findings.add(run.node.entries["logical_date"], "bad_date", str(mistake))
 
 
 def assemble_wait(wait: Draft, zone: tzinfo) -> WaitFor:
@@ -114,7 +150,12 @@ def assemble_wait(wait: Draft, zone: tzinfo) -> WaitFor:
     more: dict[str, Any] = {"on_timeout": ends["on_timeout"]} if "on_timeout" in ends else {}
     if "time" in wait:
         return WaitFor(what=_time(wait["time"], zone), timeout_ms=wait.get("timeout"), **more)
-    what = ApprovalWait(roles=tuple(wait["approval"].get("roles", ())))
+    what: Awaited
+    if "approval" in wait:
+        what = ApprovalWait(roles=tuple(wait["approval"].get("roles", ())))
+    else:
+        run = wait["run"]
+        what = RunWait(**{**run, "states": tuple(run.get("states", ("success",)))})
     return WaitFor(what=what, timeout_ms=ends.get("timeout", duration_ms(_TIMEOUT)), **more)
 
 

@@ -46,6 +46,7 @@ from tidewheel.core.decide.task import (
     decide_retry_task,
 )
 from tidewheel.core.decide.wait import decide_approval, decide_report_wait, decide_resume_task
+from tidewheel.core.decide.watch import decide_watch_run
 from tidewheel.core.rules import Rules
 from tidewheel.core.state import Aggregate
 
@@ -67,6 +68,7 @@ DECISIONS: Mapping[type[c.Command], Callable[[Any, Any], None]] = {
     c.PauseBackfill: decide_pause_backfill,
     c.ResumeBackfill: decide_resume_backfill,
     c.CancelBackfill: decide_cancel_backfill,
+    c.WatchRun: decide_watch_run,
     c.GrantSlot: decide_grant_slot,
     c.RefuseSlot: decide_refuse_slot,
     c.ReportStarted: decide_report_started,

@@ -4,41 +4,61 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
+from tidewheel.core.commands import WatchRun
 from tidewheel.core.decide.decision import Decision
 from tidewheel.core.decide.defer import defer
 from tidewheel.core.expressions import ExpressionError
-from tidewheel.core.scope import rfc3339, scope_of
+from tidewheel.core.rules import RUN_ID_LENGTH_MAX
+from tidewheel.core.scope import rfc3339, scope_of, slot_run_id
 from tidewheel.core.state import Dag
 from tidewheel.core.waits import FAULT, instant_ms, waits_for_of
-from tidewheel.core.workflow import ApprovalWait, TimeWait, WaitFor
+from tidewheel.core.workflow import ApprovalWait, RunWait, TimeWait, WaitFor
 from tidewheel.core.zones import zone_of
 
 
 def begin_wait(d: Decision[Dag], run_id: str, name: str, action: WaitFor) -> None:
     """The task's next attempt waits for what ``action`` says."""
     what = action.what
-    waits_for = waits_for_of(what)
     timeout_at = None if action.timeout_ms is None else d.now + action.timeout_ms
     resume_at = None
-    detail: dict[str, Any] = {}
     try:
         match what:
             case TimeWait():
-                resume_at = _instant(d, run_id, name, what)
-                detail = {"time": rfc3339(resume_at)}
+                resume_at = d.now + what.after_ms if what.after_ms is not None else _instant(d, run_id, name, what.at)
+                detail: dict[str, Any] = {"time": rfc3339(resume_at)}
             case ApprovalWait():
                 detail = {"roles": what.roles}
+            case RunWait():
+                detail = {"dag": what.dag, "run_id": _other_run(d, run_id, name, what), "states": what.states}
     except ExpressionError as error:
         # Within a fan-out hundreds may begin, and fail, in one turn: each ends in a turn of its own.
-        resume_at, timeout_at, detail = d.now, None, {FAULT: f"wait_for: {error}"}
-    defer(d, run_id, name, waits_for, detail, resume_at=resume_at, timeout_at=timeout_at)
+        defer(d, run_id, name, waits_for_of(what), {FAULT: f"wait_for: {error}"}, resume_at=d.now)
+        return
+    defer(d, run_id, name, waits_for_of(what), detail, resume_at=resume_at, timeout_at=timeout_at)
+    if isinstance(what, RunWait):
+        attempt = d.state.runs[run_id].task(name).attempt
+        watcher = {"watcher_dag": d.state.dag, "watcher_run_id": run_id, "watcher_task": name}
+        d.ask(WatchRun(dag=what.dag, run_id=detail["run_id"], **watcher, watcher_attempt=attempt))
 
 
-def _instant(d: Decision[Dag], run_id: str, name: str, wait: TimeWait) -> int:
-    if wait.after_ms is not None:
-        return d.now + wait.after_ms
+def _other_run(d: Decision[Dag], run_id: str, name: str, wait: RunWait) -> str:
+    """The id of the run that is waited for."""
+    if wait.logical_date is not None:
+        return slot_run_id(_instant(d, run_id, name, wait.logical_date))
+    found = _rendered(d, run_id, name, wait.run_id)
+    if not isinstance(found, str) or not 0 < len(found) <= RUN_ID_LENGTH_MAX or not found.isprintable():
+        shown = msgspec.json.encode(found).decode()[:80]
+        raise ExpressionError(f"expected the id of a run, 1 to {RUN_ID_LENGTH_MAX} printable characters; got {shown}")
+    return found
+
+
+def _instant(d: Decision[Dag], run_id: str, name: str, text: str | None) -> int:
+    schedule = d.state.definitions[d.state.runs[run_id].version].workflow.schedule
+    return instant_ms(_rendered(d, run_id, name, text), zone_of("UTC" if schedule is None else schedule.timezone))
+
+
+def _rendered(d: Decision[Dag], run_id: str, name: str, text: str | None) -> Any:
     run = d.state.runs[run_id]
-    schedule = d.state.definitions[run.version].workflow.schedule
-    zone = zone_of("UTC" if schedule is None else schedule.timezone)
-    scope = scope_of(d.state, run, name, run.task(name).attempt + 1)
-    return instant_ms(d.rules.evaluator.render(wait.at, scope), zone)
+    return d.rules.evaluator.render(text, scope_of(d.state, run, name, run.task(name).attempt + 1))

@@ -21,6 +21,7 @@ from tidewheel.core.decide.backfill import advance_backfills, end_backfills
 from tidewheel.core.decide.decision import Decision
 from tidewheel.core.decide.flow import start_run, start_runs, unfinished_scheduled
 from tidewheel.core.decide.run import cancel_run, create_run
+from tidewheel.core.decide.watch import tell_hopeless
 from tidewheel.core.graph import Definition, define, unrunnable
 from tidewheel.core.scope import rfc3339, slot_run_id
 from tidewheel.core.state import Dag
@@ -69,6 +70,7 @@ def decide_deploy_dag(d: Decision[Dag], command: c.DeployDag) -> None:
         _create_owed(d, resumed=True)
     d.accept()
     start_runs(d)
+    tell_hopeless(d)
 
 
 def _cursor(d: Decision[Dag], schedule: Schedule | None, before: Schedule | None) -> int | None:
@@ -106,6 +108,7 @@ def decide_remove_dag(d: Decision[Dag], command: c.RemoveDag) -> None:
     if not d.state.removed:
         end_backfills(d, actor=command.actor, reason="the DAG was removed")
         d.record(e.DagRemoved(dag=command.dag, at=d.now, actor=command.actor, reason=command.reason))
+        tell_hopeless(d)
 
 
 def decide_pause_dag(d: Decision[Dag], command: c.PauseDag) -> None:
@@ -117,6 +120,7 @@ def decide_pause_dag(d: Decision[Dag], command: c.PauseDag) -> None:
     if not d.state.paused:
         _create_owed(d, resumed=False)  # slots due before the pause are owed
         d.record(e.DagPaused(dag=command.dag, at=d.now, actor=command.actor, reason=command.reason))
+        tell_hopeless(d)
 
 
 def decide_unpause_dag(d: Decision[Dag], command: c.UnpauseDag) -> None:
@@ -129,6 +133,7 @@ def decide_unpause_dag(d: Decision[Dag], command: c.UnpauseDag) -> None:
         d.record(e.DagUnpaused(dag=command.dag, at=d.now, actor=command.actor, reason=command.reason))
         _create_owed(d, resumed=True)
         start_runs(d)
+        tell_hopeless(d)
 
 
 def decide_fire_schedule(d: Decision[Dag], command: c.FireSchedule) -> None:
@@ -136,6 +141,7 @@ def decide_fire_schedule(d: Decision[Dag], command: c.FireSchedule) -> None:
     _create_owed(d, resumed=False)
     advance_backfills(d)
     start_runs(d)
+    tell_hopeless(d)
 
 
 def _create_owed(d: Decision[Dag], *, resumed: bool) -> None:

@@ -6,21 +6,23 @@ be ten thousand long.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
+from typing import Final
 
 from tidewheel.core import events as e
 from tidewheel.core.decide.begin import begin_task
 from tidewheel.core.decide.decision import Decision, last_attempt
 from tidewheel.core.decide.mapping import end_of_instances, expand
 from tidewheel.core.decide.switch import decide_switch, left_out
+from tidewheel.core.decide.watch import tell_end
 from tidewheel.core.expressions import ExpressionError
 from tidewheel.core.graph import judge
 from tidewheel.core.overdue import missed
 from tidewheel.core.scope import scope_of
 from tidewheel.core.state import Dag, RunState
 from tidewheel.core.transitions import TASK_ENDED
-from tidewheel.core.workflow import Switch, Task
+from tidewheel.core.workflow import RunEnd, Switch, Task
 
 
 def start_runs(d: Decision[Dag]) -> None:
@@ -149,20 +151,32 @@ def end_if_done(d: Decision[Dag], run_id: str) -> None:
     if d.state.runs[run_id].open_tasks:
         return
     miss_deadlines(d, run_id)
-    run = d.state.runs[run_id]
-    dag = d.state.dag
+    watchers = d.state.watchers.get(run_id, ())
+    end = _end(d.state, d.state.runs[run_id], d.now)
+    d.record(end)
+    tell_end(d, run_id, _ENDS[type(end)], watchers)
+
+
+_ENDS: Final[Mapping[type[e.RunEvent], RunEnd]] = {
+    e.RunSucceeded: "success",
+    e.RunFailed: "failed",
+    e.RunCancelled: "cancelled",
+}
+
+
+def _end(state: Dag, run: RunState, now: int) -> e.RunSucceeded | e.RunFailed | e.RunCancelled:
+    """How the run ends, of which every task has."""
+    dag, run_id = state.dag, run.run_id
     if run.failure:
-        d.record(e.RunFailed(dag=dag, run_id=run_id, at=d.now, reason=run.failure))
-    elif run.cancel_requested:
-        d.record(e.RunCancelled(dag=dag, run_id=run_id, at=d.now, reason="every task has ended after the cancel"))
-    else:
-        failed = [
-            f"{leaf} is {run.task(leaf).phase}"
-            for leaf in d.state.definitions[run.version].leaves
-            if run.task(leaf).phase in ("failed", "upstream_failed")
-        ]
-        if failed:
-            more = f" and {len(failed) - 3} more" if len(failed) > 3 else ""
-            d.record(e.RunFailed(dag=dag, run_id=run_id, at=d.now, reason=", ".join(failed[:3]) + more))
-        else:
-            d.record(e.RunSucceeded(dag=dag, run_id=run_id, at=d.now))
+        return e.RunFailed(dag=dag, run_id=run_id, at=now, reason=run.failure)
+    if run.cancel_requested:
+        return e.RunCancelled(dag=dag, run_id=run_id, at=now, reason="every task has ended after the cancel")
+    failed = [
+        f"{leaf} is {run.task(leaf).phase}"
+        for leaf in state.definitions[run.version].leaves
+        if run.task(leaf).phase in ("failed", "upstream_failed")
+    ]
+    if failed:
+        more = f" and {len(failed) - 3} more" if len(failed) > 3 else ""
+        return e.RunFailed(dag=dag, run_id=run_id, at=now, reason=", ".join(failed[:3]) + more)
+    return e.RunSucceeded(dag=dag, run_id=run_id, at=now)

@@ -8,7 +8,6 @@ import msgspec
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
-from tidewheel.core.coverage import has_run
 from tidewheel.core.decide.cancel import cancel_task
 from tidewheel.core.decide.decision import Decision, expects_reply
 from tidewheel.core.decide.flow import end_if_done, miss_deadlines, start_runs
@@ -17,7 +16,8 @@ from tidewheel.core.expressions import Scope
 from tidewheel.core.inputs import check_inputs
 from tidewheel.core.room import has_room
 from tidewheel.core.rules import INPUTS_BYTES_MAX
-from tidewheel.core.scope import SCHEDULED, parse_rfc3339, rfc3339, run_names, slot_run_id
+from tidewheel.core.run_ids import is_past_slot
+from tidewheel.core.scope import SCHEDULED, rfc3339, run_names
 from tidewheel.core.state import Dag, RunState
 
 #: What of a cancel's reason is repeated for each task, in characters: a run may have ten thousand of them.
@@ -87,17 +87,6 @@ def _overloaded(d: Decision[Dag]) -> str:
         waiting, bound = len(d.state.queued_runs), d.rules.waiting_runs_max
         return f"{waiting:,} runs of DAG '{d.state.dag}' wait for their turn (at most {bound:,} may); ask later"
     return ""
-
-
-def _is_past_slot(state: Dag, run_id: str) -> bool:
-    """Whether the id is that of a slot the cursor has passed, or that has a run: these runs are not remembered one by
-    one."""
-    if not run_id.startswith(SCHEDULED):
-        return False
-    if state.cursor is not None and run_id <= slot_run_id(state.cursor):
-        return True
-    slot, schedule = parse_rfc3339(run_id[len(SCHEDULED) :]), state.definition.workflow.schedule
-    return slot is not None and schedule is not None and has_run(state.coverage, schedule, slot)
 
 
 def _parsed(inputs: str) -> tuple[dict[str, Any], str]:
@@ -178,7 +167,7 @@ def decide_cancel_run(d: Decision[Dag], command: c.CancelRun) -> None:
 
 def absent(d: Decision[Dag], command: c.CancelRun | c.MarkTask) -> None:
     """Refuse what is asked of a run that is not live."""
-    if command.run_id in d.state.finished or _is_past_slot(d.state, command.run_id):
+    if command.run_id in d.state.finished or is_past_slot(d.state, command.run_id):
         d.refuse("conflict", f"run {command.run_id} is not live: it has ended, or its slot was skipped")
     else:
         d.refuse("not_found", f"DAG '{command.dag}' has no live run {command.run_id}")

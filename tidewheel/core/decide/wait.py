@@ -80,8 +80,18 @@ def decide_report_wait(d: Decision[Dag], command: c.ReportWait) -> None:
         fail_wait(d, command.run_id, command.task, "wait_failed", command.fault, actor=command.actor)
     elif (mistake := output_fault(command.output)) is not None:
         fail_wait(d, command.run_id, command.task, "output", mistake, actor=command.actor)
+    elif wait.waits_for == "run" and (unwanted := _unwanted(wait, command.output)):
+        fail_wait(d, command.run_id, command.task, "wait_failed", unwanted, actor=command.actor)
     else:
         end_wait(d, command.run_id, command.task, output=command.output, actor=command.actor)
+
+
+def _unwanted(wait: Wait, output: str | None) -> str:
+    """Why the end of the run is none that was waited for; empty if it is."""
+    wanted, run = wait.asked, msgspec.json.decode(output or "{}", type=dict[str, str])
+    if run.get("state") in wanted["states"]:
+        return ""
+    return f"run {wanted['run_id']} of '{wanted['dag']}' is {run.get('state')}, not {' or '.join(wanted['states'])}"
 
 
 def end_wait(d: Decision[Dag], run_id: str, name: str, *, output: str | None = None, actor: str = "scheduler") -> None:

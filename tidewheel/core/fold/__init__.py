@@ -40,6 +40,8 @@ from tidewheel.core.fold.run import (
     fold_run_created,
     fold_run_ended,
     fold_run_started,
+    fold_run_unwatched,
+    fold_run_watched,
 )
 from tidewheel.core.fold.task import (
     fold_lease_expired,
@@ -79,6 +81,8 @@ FOLDS: Mapping[type[e.Event], Callable[[Any, Any], Any]] = {
     e.RunSucceeded: fold_run_ended,
     e.RunFailed: fold_run_ended,
     e.RunCancelled: fold_run_ended,
+    e.RunWatched: fold_run_watched,
+    e.RunUnwatched: fold_run_unwatched,
     e.TaskReady: fold_task_ready,
     e.TaskExpanded: fold_task_expanded,
     e.TaskDeferred: fold_task_deferred,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 from msgspec.structs import replace
 
@@ -10,8 +11,10 @@ from tidewheel.core import events as e
 from tidewheel.core.coverage import Outcome, with_outcome, with_run
 from tidewheel.core.fold.backfill import with_run_of_backfill
 from tidewheel.core.fold.dag import without_unused_version
-from tidewheel.core.state import REMEMBERED_RUNS, Dag, RunPlace, RunState
+from tidewheel.core.state import REMEMBERED_ENDS, REMEMBERED_RUNS, Dag, RunPlace, RunState
 from tidewheel.core.transitions import next_run_phase
+from tidewheel.core.waits import Watcher
+from tidewheel.core.workflow import RunEnd
 
 
 def place_of(run: RunState) -> RunPlace:
@@ -128,7 +131,7 @@ def _with_outcome(state: Dag, run: RunState, outcome: Outcome) -> Dag:
 def fold_run_ended(state: Dag, event: e.RunSucceeded | e.RunFailed | e.RunCancelled) -> Dag:
     """It leaves memory, but for its id; the oldest remembered id makes room."""
     run = state.runs[event.run_id]
-    next_run_phase(run.phase, event)
+    phase = cast(RunEnd, next_run_phase(run.phase, event))
     left = _with_outcome(state, run, _OUTCOMES[type(event)])
     if run.phase == "queued":
         left = _unqueued(left, run)
@@ -151,9 +154,24 @@ def fold_run_ended(state: Dag, event: e.RunSucceeded | e.RunFailed | e.RunCancel
         finished=finished,
         finished_order=order,
         ended=state.ended + remembered,
+        last_ends=(*state.last_ends[1 - REMEMBERED_ENDS :], (run.run_id, phase)) if remembered else state.last_ends,
+        watchers=state.watchers.delete(run.run_id) if run.run_id in state.watchers else state.watchers,
     )
     return without_unused_version(_dropping_zero(ended, run.version), run.version)
 
 
 def _dropping_zero(state: Dag, version: str) -> Dag:
     return state if state.runs_of[version] else replace(state, runs_of=state.runs_of.delete(version))
+
+
+def fold_run_watched(state: Dag, event: e.RunWatched) -> Dag:
+    """One more is told when it ends."""
+    watcher = Watcher(event.watcher_dag, event.watcher_run_id, event.watcher_task, event.watcher_attempt)
+    before = state.watchers.get(event.run_id, ())
+    assert watcher not in before, f"{event.run_id} is watched by {watcher} already"
+    return replace(state, seq=state.seq + 1, watchers=state.watchers.set(event.run_id, (*before, watcher)))
+
+
+def fold_run_unwatched(state: Dag, event: e.RunUnwatched) -> Dag:
+    """Nobody waits for it any more."""
+    return replace(state, seq=state.seq + 1, watchers=state.watchers.delete(event.run_id))

@@ -264,6 +264,19 @@ class DagWitness:
         self.active -= sum(task.phase in ACTIVE for task in run.tasks.values())
         del self.runs[event.run_id]
 
+    def _watched(self, event: e.RunWatched) -> None:
+        if event.run_id in self._ids and event.run_id not in self.runs:
+            watcher = f"{event.watcher_dag}/{event.watcher_run_id}/{event.watcher_task}"
+            self._findings.add(6, f"{watcher} waits for run {self._name}/{event.run_id}, which has ended already")
+
+    def _unwatched(self, event: e.RunUnwatched) -> None:
+        if event.run_id in self.runs:
+            self._findings.add(
+                6, f"run {self._name}/{event.run_id} is live, but who waits for it is told that it never ends"
+            )
+        if not event.reason:
+            self._findings.add(9, f"RunUnwatched of {self._name}/{event.run_id} gives no reason")
+
     def _live(self, event: e.RunEvent) -> RunWitness | None:
         run = self.runs.get(event.run_id)
         if run is None:
@@ -330,4 +343,6 @@ _APPLY: dict[type[e.Event], Callable[[DagWitness, Any], None]] = {
     e.RunSucceeded: DagWitness._run_ended,
     e.RunFailed: DagWitness._run_ended,
     e.RunCancelled: DagWitness._run_ended,
+    e.RunWatched: DagWitness._watched,
+    e.RunUnwatched: DagWitness._unwatched,
 }

@@ -9,7 +9,7 @@ import msgspec
 
 from tidewheel.core import events as e
 from tidewheel.core.mapping import instance_name, written_task
-from tidewheel.core.workflow import Switch, TimeWait, WaitFor
+from tidewheel.core.workflow import RunWait, Switch, TimeWait, WaitFor
 from tidewheel.runtime.witness.rules import ENDS, holds, may_hold
 from tidewheel.runtime.witness.standing import RunStanding, named
 from tidewheel.runtime.witness.task import ACTIVE, LIVE, UNSTARTED, TaskRecord
@@ -178,9 +178,19 @@ class RunWitness(RunStanding):
             self._findings.add(3, f"{named(event)} goes on before the time it waits for, {task.wait.resume_at}")
         if task.wait.waits_for == "approval" and event.actor == "scheduler":
             self._findings.add(9, f"{named(event)} is approved, and does not say by whom")
+        if task.wait.waits_for == "run" and not self._is_wanted(event):
+            self._findings.add(
+                3, f"{named(event)} goes on, though the run it waited for did not end so: {event.output}"
+            )
         if event.worker:
             self._findings.add(9, f"{named(event)} was deferred, and names worker '{event.worker}'")
         self._ended(task, "success", event)
+
+    def _is_wanted(self, event: e.TaskSucceeded) -> bool:
+        """Whether the run that it waited for ended as it was to."""
+        action = self.definition.tasks[written_task(event.task)].action
+        assert isinstance(action, WaitFor) and isinstance(action.what, RunWait)
+        return msgspec.json.decode(event.output or "{}", type=dict[str, str]).get("state") in action.what.states
 
     def _gave_up(self, task: TaskRecord, event: e.TaskFailed | e.TaskSkipped, why: str) -> None:
         """The task waits no longer: its time is over, or what it waits for can not come."""

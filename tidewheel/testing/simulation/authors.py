@@ -22,6 +22,8 @@ from tidewheel.core.workflow import (
     Records,
     Retry,
     Run,
+    RunEnd,
+    RunWait,
     Schedule,
     Switch,
     Task,
@@ -52,8 +54,19 @@ def _action(rng: random.Random) -> Action:
     if rng.random() < 0.3:
         approval = ApprovalWait(roles=rng.choice([(), ("boss",)]))
         return WaitFor(what=approval, timeout_ms=rng.choice([9_000, 90_000]), on_timeout=on_timeout)
+    if rng.random() < 0.3:
+        return WaitFor(what=_other_run(rng), timeout_ms=rng.choice([9_000, 90_000]), on_timeout=on_timeout)
     what = TimeWait(at=NUMBER) if rng.random() < 0.2 else TimeWait(after_ms=rng.choice([0, 700, 50_000]))
     return WaitFor(what=what, timeout_ms=rng.choice([None, None, 700, 9_000]), on_timeout=on_timeout)
+
+
+def _other_run(rng: random.Random) -> RunWait:
+    """A run of some DAG, which may have been, be, come or never be; perhaps the one that waits."""
+    states: tuple[RunEnd, ...] = rng.choice([("success",), ("success", "failed"), get_args(RunEnd)])
+    if rng.random() < 0.3:
+        slot = f"2026-01-05T00:{rng.randint(0, 9):02}:{rng.choice(['00', '30'])}Z"
+        return RunWait(dag=rng.choice((*DAGS, "nobody")), logical_date=slot, states=states)
+    return RunWait(dag=rng.choice(DAGS), run_id=f"r{rng.randint(0, 25)}", states=states)
 
 
 def write_workflow(rng: random.Random, dag: str, *, schedule: bool) -> Workflow:
