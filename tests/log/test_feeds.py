@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
 
+from tests.e2e.running import eventually
 from tidewheel.log.feed import Feed, Stand
 from tidewheel.log.feeds import feed_beside, open_feed
 from tidewheel.log.interface import LogMisconfigured
@@ -126,6 +127,29 @@ class TestKafkaFeed(FeedContract):
         feed.publish(missing, None, b"there")
         assert values(take(follower, 1)[0]) == [b"there"]
         follower.close()
+
+    @pytest.mark.parametrize("longer", [False, True], ids=["shorter", "longer"])
+    def test_a_topic_made_anew_while_nobody_looked_is_read_from_its_beginning(self, feed: Feed, longer: bool) -> None:
+        follower = self.follow(feed, {self.topic: 0})
+        for number in range(3):
+            feed.publish(self.topic, None, b"%d" % number)
+        take(follower, 3)
+        follower.commit({(self.topic, 0): Stand(3, 0)})
+        follower.close()
+        self.admin.delete_topics([self.topic], operation_timeout=20)[self.topic].result(20)
+        eventually(lambda: self.topic not in self.admin.list_topics(timeout=20).topics)
+        self.create(self.topic)
+        wanted = [b"new%d" % number for number in range(5 if longer else 2)]
+        for value in wanted:
+            feed.publish(self.topic, None, value)
+        again = self.follow(feed, {self.topic: 0})
+        records, _ = take(again, len(wanted))
+        assert values(records) == wanted
+        again.commit({(self.topic, 0): Stand(1, 0)})
+        again.close()
+        third = self.follow(feed, {self.topic: 0})
+        assert values(take(third, len(wanted) - 1)[0]) == wanted[1:]
+        third.close()
 
     def test_a_topic_made_anew_is_read_from_its_beginning(self, feed: Feed) -> None:
         follower = self.follow(feed, {self.topic: 0})

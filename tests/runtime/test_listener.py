@@ -14,6 +14,7 @@ from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.workflow import Input, Records, Run, Task, Trigger, Workflow
 from tidewheel.definition.expressions import CelEvaluator
+from tidewheel.log.feed import Taken
 from tidewheel.log.interface import LogUnavailable
 from tidewheel.log.sqlite.feed import SqliteFeed, SqliteFollower
 from tidewheel.runtime.listener.listener import Listener
@@ -162,6 +163,40 @@ def test_a_trigger_on_a_topic_that_is_followed_begins_with_its_own_deployment(si
     site.listener = site.new_listener()
     site.listen()
     assert sorted((run.dag, run.origin[-1]) for run in site.created) == [("one", "0"), ("one", "1"), ("two", "1")]
+
+
+def test_a_trigger_deployed_while_a_listener_polls_is_known_when_the_record_is_judged(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.deploy(workflow("one", EACH))
+    site.listen()
+    poll = SqliteFollower.poll
+
+    def deploy_publish_poll(self: SqliteFollower, most: int, timeout_s: float) -> Taken:
+        site.deploy(workflow("two", EACH))
+        site.publish("a")
+        return poll(self, most, timeout_s)
+
+    with monkeypatch.context() as between:
+        between.setattr(SqliteFollower, "poll", deploy_publish_poll)
+        site.listener.turn(0)
+    site.world.settle()
+    assert sorted(run.dag for run in site.created) == ["one", "two"]
+
+
+def test_records_stamped_with_an_older_time_are_a_triggers_own_once_it_has_begun(site: Site) -> None:
+    site.deploy(workflow("one", EACH))
+    site.listen()
+    site.world.advance(1_000)
+    site.deploy(workflow("two", EACH))
+    site.listen()
+    site.listener.close()
+    long_ago = SqliteFeed(site.feed.path, clock=lambda: site.world.now - 86_400_000)
+    long_ago.publish("landing.files", None, b"{}")
+    long_ago.close()
+    site.listener = site.new_listener()
+    site.listen()
+    assert sorted(run.dag for run in site.created) == ["one", "two"]
 
 
 def test_deployed_anew_a_trigger_goes_on_with_the_records_that_waited(site: Site) -> None:

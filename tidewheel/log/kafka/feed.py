@@ -1,7 +1,8 @@
 """Topics of a Kafka cluster as a feed: any topic of anybody, and the members of the group of listeners.
 
-Positions are committed offsets of the group; beside each, as its metadata, stands ``Stand.known``. The first positions
-of a topic are committed by whoever holds its partition 0, for all its partitions at once; the others wait for them. So
+Positions are committed offsets of the group. Beside each, as its metadata, stand ``Stand.known`` and the id of the
+topic, by which one that was made anew under its old name is told from what it was. The first positions of a topic are
+committed by whoever holds its partition 0, for all its partitions at once; the others wait for them. So
 a partition without a position, in a topic where another has one, is known to have come later, and begins with its
 first record.
 """
@@ -13,7 +14,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import cast
 
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from tidewheel.log.feed import Place, Stand, Taken
 from tidewheel.log.interface import LogMisconfigured, LogUnavailable, Record
@@ -76,7 +78,8 @@ class KafkaFeed:
     def follower(self, instance: str) -> KafkaFollower:
         """Join the group."""
         config = {**self._config, "client.id": unique_client_id(f"listener-{instance}")}
-        follower = KafkaFollower(config, self._servers)
+        admin = AdminClient(cast("dict[str, str | int | float | bool]", base_config(self._servers, self._options)))
+        follower = KafkaFollower(config, self._servers, admin)
         self._opened.append(follower)
         return follower
 
@@ -120,11 +123,14 @@ class KafkaFeed:
 class KafkaFollower:
     """One member of the group, on the classic protocol with eager assignment; not thread-safe."""
 
-    def __init__(self, config: Config, servers: str) -> None:
+    def __init__(self, config: Config, servers: str, admin: AdminClient) -> None:
         self._servers = servers
+        self._admin = admin
         #: The topics with the instants at which they begin.
         self._topics: dict[str, int] = {}
         self._missing: dict[str, str] = {}
+        #: What Kafka calls each topic that has begun.
+        self._ids: dict[str, str] = {}
         #: What the group gave us; a part of it has begun.
         self._assigned: frozenset[Place] = frozenset()
         self._next: dict[Place, int] = {}
@@ -236,6 +242,7 @@ class KafkaFollower:
         places = [(topic, number) for number in range(self._partitions(topic))]
         if not places or topic not in self._topics:
             return {}
+        self._ids[topic] = self._id_of(topic)
         stands = self._committed(places)
         if not stands:
             return self._begin_topic(topic, places)
@@ -244,7 +251,7 @@ class KafkaFollower:
         for place in places:
             stand = stands.get(place, Stand(lows[place], known))
             if stand.offset > highs[place]:
-                _log.warning("a topic was made anew; it is read from its beginning", place=place, was=stand.offset)
+                _log.warning("a partition ends before what was read of it; it is read from its beginning", place=place)
                 stand = Stand(lows[place], stand.known)
             elif stand.offset < lows[place]:
                 gone = f"{stand.offset} to {lows[place] - 1}"
@@ -271,6 +278,14 @@ class KafkaFollower:
             return 0
         return len(found.partitions)
 
+    def _id_of(self, topic: str) -> str:
+        """Empty if the broker is so old that its topics have none."""
+        try:
+            found = self._admin.describe_topics(TopicCollection([topic]), request_timeout=CONTACT_S_MAX)[topic]
+            return str(found.result(CONTACT_S_MAX).topic_id or "")
+        except KafkaException as error:
+            raise unavailable(self._servers, f"asking for the id of {topic}", error) from error
+
     def _offsets(self, places: Collection[Place], at: int) -> dict[Place, int]:
         """Asked by the consumer itself: it has learnt of new partitions by ``_partitions``."""
         asked = [TopicPartition(*place, at) for place in places]
@@ -294,12 +309,20 @@ class KafkaFollower:
             if one.error is not None:
                 raise unavailable(self._servers, "asking for the listeners' positions", KafkaException(one.error))
             if one.offset >= 0:
-                known = one.metadata or ""
-                stands[one.topic, one.partition] = Stand(one.offset, int(known) if known.isdecimal() else 0)
+                known, _, topic_id = (one.metadata or "").partition(" ")
+                anew = topic_id not in ("", self._ids[one.topic])
+                if anew:
+                    _log.warning("a topic was made anew; it is read from its beginning", topic=one.topic)
+                stands[one.topic, one.partition] = Stand(
+                    0 if anew else one.offset, int(known) if known.isdecimal() else 0
+                )
         return stands
 
     def _commit(self, stands: Mapping[Place, Stand]) -> bool:
-        offsets = [TopicPartition(*place, stand.offset, str(stand.known)) for place, stand in stands.items()]
+        offsets = [
+            TopicPartition(*place, stand.offset, f"{stand.known} {self._ids[place[0]]}")
+            for place, stand in stands.items()
+        ]
         try:
             done = self._consumer.commit(offsets=offsets, asynchronous=False) or []
             for one in done:

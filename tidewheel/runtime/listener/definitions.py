@@ -60,7 +60,7 @@ class Definitions:
     @property
     def triggers(self) -> int:
         """How many there are."""
-        return sum(len(deployed.triggers) for deployed in self._dags.values())
+        return sum(map(len, self._index().values()))
 
     def read_on(self) -> None:
         """Take in what the journal says up to its end of now. Raises ``LogError``."""
@@ -77,7 +77,7 @@ class Definitions:
 
     def topics(self) -> Mapping[str, int]:
         """Every topic that a trigger names, with the instant of the first one's beginning (ms)."""
-        return {topic: min(one.since for one in found) for topic, found in self._index().items()}
+        return {topic: found[0].since for topic, found in self._index().items()}
 
     def of_topic(self, topic: str) -> list[Subscription]:
         """The triggers on a topic, earliest first."""

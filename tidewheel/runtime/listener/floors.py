@@ -26,11 +26,8 @@ class Floors:
         return self._floor(place, since, follower) <= offset
 
     def passed(self, place: Place, known: int, sinces: Iterable[int], position: int, follower: Follower) -> int:
-        """The last instant whose floor the position has reached, and those of all before it."""
+        """The last instant whose floor the position has reached, and those of all before it; one is after ``known``."""
         new = sorted({since for since in sinces if since > known})
-        if not new:
-            self.forget(place)
-            return known
         if self.has_begun(place, new[-1], position, follower):
             self.forget(place)
             return new[-1]

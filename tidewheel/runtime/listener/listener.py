@@ -153,8 +153,9 @@ class Listener:
     def _commit(self, follower: Follower) -> None:
         moved = {}
         for place, offset in self._next.items():
-            sinces = [one.since for one in self._definitions.of_topic(place[0])]
-            known = self._floors.passed(place, self._stands[place].known, sinces, offset, follower)
+            known, triggers = self._stands[place].known, self._definitions.of_topic(place[0])
+            if triggers and triggers[-1].since > known:
+                known = self._floors.passed(place, known, (one.since for one in triggers), offset, follower)
             if (stand := Stand(offset, known)) != self._stands[place]:
                 moved[place] = stand
         if moved:
