@@ -73,4 +73,4 @@ def test_no_broker_is_told_in_bounded_time() -> None:
         begun = time.monotonic()
         with pytest.raises(LogUnavailable, match=rf"Kafka at 127\.0\.0\.1:{port} .*`make kafka`"):
             open_log(f"kafka://127.0.0.1:{port}")
-        assert time.monotonic() - begun < 8
+        assert time.monotonic() - begun < 20

@@ -211,7 +211,7 @@ def test_what_is_written_while_one_follows_comes_at_once(api: httpx.Client, engi
             )
             producer.send(Append(LOGS, b"slow/s/a/1", encode(message)))
             assert next(pieces) == f"line {chunk}\n"
-            assert time.monotonic() - sent < 2.5
+            assert time.monotonic() - sent < 10
         api.post("/api/v1/dags/slow/runs/s/cancel")
         assert list(pieces) == []
 
