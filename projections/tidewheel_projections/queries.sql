@@ -39,11 +39,16 @@ WHERE v.dag = %(dag)s::text COLLATE "C" AND v.version = %(version)s::text COLLAT
 SELECT dag, run_id, version, kind, state, tidewheel.iso(logical_date) AS logical_date, tidewheel.iso(created_at) AS created_at,
        tidewheel.iso(started_at) AS started_at, tidewheel.iso(ended_at) AS ended_at,
        tidewheel.iso(cancel_requested_at) AS cancel_requested_at, reason, deadlines_missed, trigger, origin,
-       actor, rerun_of, backfill_id, tasks, counts, shard_seq
+       actor, rerun_of, backfill_id,
+       CASE WHEN parent_dag <> '' THEN json_build_object('dag', parent_dag, 'run_id', parent_run_id, 'task', parent_task,
+                                                         'attempt', parent_attempt) END AS parent,
+       tasks, counts, shard_seq
 FROM tidewheel.runs r
 WHERE (%(dag)s::text IS NULL OR dag = %(dag)s::text COLLATE "C")
   AND (%(states)s::text[] IS NULL OR state = ANY (%(states)s::text[]))
   AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
+  AND (%(parent_dag)s::text IS NULL OR (parent_dag = %(parent_dag)s::text COLLATE "C" AND parent_dag <> ''
+                                        AND parent_run_id = %(parent_run_id)s::text COLLATE "C"))
   AND (%(since)s::timestamptz IS NULL OR created_at >= %(since)s::timestamptz)
   AND (%(until)s::timestamptz IS NULL OR created_at < %(until)s::timestamptz)
   AND (%(after_at)s::timestamptz IS NULL
@@ -55,7 +60,10 @@ LIMIT %(limit)s::bigint
 SELECT dag, run_id, version, kind, state, tidewheel.iso(logical_date) AS logical_date, tidewheel.iso(created_at) AS created_at,
        tidewheel.iso(started_at) AS started_at, tidewheel.iso(ended_at) AS ended_at,
        tidewheel.iso(cancel_requested_at) AS cancel_requested_at, reason, deadlines_missed, trigger, origin,
-       actor, rerun_of, backfill_id, tasks, counts, shard_seq,
+       actor, rerun_of, backfill_id,
+       CASE WHEN parent_dag <> '' THEN json_build_object('dag', parent_dag, 'run_id', parent_run_id, 'task', parent_task,
+                                                         'attempt', parent_attempt) END AS parent,
+       tasks, counts, shard_seq,
        tidewheel.iso(interval_start) AS interval_start, tidewheel.iso(interval_end) AS interval_end, inputs
 FROM tidewheel.runs
 WHERE dag = %(dag)s::text COLLATE "C" AND run_id = %(run_id)s::text COLLATE "C"

@@ -98,10 +98,12 @@ def list_runs(
     kind: str | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
+    parent: tuple[str, str] | None = None,
     after: str | None = None,
     limit: int = 100,
 ) -> Page[RunRow]:
-    """Runs, newest first; those created from ``since`` on and before ``until``."""
+    """Runs, newest first; those created from ``since`` on and before ``until``, those that the run ``parent`` asked
+    for."""
     at, after_dag, after_run = _cursor(after, str, str, str)
     parameters = {
         "dag": dag,
@@ -109,6 +111,8 @@ def list_runs(
         "kind": kind,
         "since": since,
         "until": until,
+        "parent_dag": None if parent is None else parent[0],
+        "parent_run_id": None if parent is None else parent[1],
         "after_at": at,
         "after_dag": after_dag,
         "after_run": after_run,

@@ -50,6 +50,11 @@ class Run(msgspec.Struct):
     #: The run that this one repeats; empty: none.
     rerun_of: str
     backfill_id: str
+    #: The attempt of another run that asked for this one; empty and 0: none did.
+    parent_dag: str
+    parent_run_id: str
+    parent_task: str
+    parent_attempt: int
     tasks: int
     counts: dict[str, int]
     shard_seq: int
@@ -78,6 +83,10 @@ def fold_run_created(event: e.RunCreated, tasks: int, shard_seq: int) -> Run:
         actor=event.actor,
         rerun_of=event.rerun_of,
         backfill_id=event.backfill_id,
+        parent_dag=event.parent_dag,
+        parent_run_id=event.parent_run_id,
+        parent_task=event.parent_task,
+        parent_attempt=event.parent_attempt or 0,
         tasks=tasks,
         counts={"scheduled": tasks},
         shard_seq=shard_seq,

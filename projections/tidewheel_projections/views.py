@@ -79,6 +79,15 @@ class MissedDeadline(msgspec.Struct, frozen=True):
     reason: str
 
 
+class ParentAttempt(msgspec.Struct, frozen=True):
+    """The attempt that asked for a run, by ``trigger`` or ``workflow``."""
+
+    dag: str
+    run_id: str
+    task: str
+    attempt: int
+
+
 class RunRow(msgspec.Struct, frozen=True):
     """A run as lists show it. ``counts``: tasks by state, zeros left out."""
 
@@ -101,6 +110,8 @@ class RunRow(msgspec.Struct, frozen=True):
     #: The run that this one repeats; empty: none.
     rerun_of: str
     backfill_id: str
+    #: None: no run asked for it.
+    parent: ParentAttempt | None
     tasks: int
     counts: dict[str, int]
     shard_seq: int

@@ -28,7 +28,7 @@ RETRY = record(TASK.keys["retry"].shape)
     ("names", "known", "said_otherwise"),
     [
         (keys.DagKeys, WORKFLOW, {"id", "tasks"}),
-        (keys.TaskKeys, TASK, {"id", "with", *ACTIONS}),
+        (keys.TaskKeys, TASK, {"id", "with", "inputs", *ACTIONS}),
         (keys.Shared, record(WORKFLOW.keys["defaults"].shape), set()),
         (keys.Schedule, record(WORKFLOW.keys["schedule"].shape), set()),
         (keys.Input, record(WORKFLOW.keys["inputs"].shape), set()),

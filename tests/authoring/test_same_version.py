@@ -23,6 +23,8 @@ from tidewheel.authoring import (
     shell,
     switch,
     task,
+    trigger,
+    workflow,
 )
 from tidewheel.authoring.nodes import duration
 from tidewheel.core.workflow import TriggerRule
@@ -301,6 +303,45 @@ def test_a_switch_is_needed_by_what_it_names_and_needs_what_it_reads() -> None:
                         {"if": "tasks.count.output < 50", "then": ["many", "last"]},
                         {"else": []},
                     ],
+                },
+            ],
+        },
+    )
+
+
+def test_tasks_that_ask_for_runs() -> None:
+    with dag("report") as other:
+        shell("t", "t")
+    with dag("some") as built:
+        rows = count("x")
+        report = workflow("report", other, inputs={"rows": rows.output}, timeout=timedelta(minutes=5), retries=1)
+        trigger("close", "close_month", inputs={"address": report.output.outputs.t}, for_each=["a", "b"])
+    same(
+        built.compile(),
+        {
+            "id": "some",
+            "tasks": [
+                {
+                    "id": "count",
+                    "python": f"{__name__}:count",
+                    "retries": 2,
+                    "pool": "warehouse",
+                    "with": {"path": "x"},
+                },
+                {
+                    "id": "report",
+                    "needs": ["count"],
+                    "workflow": "report",
+                    "timeout": "5m",
+                    "retries": 1,
+                    "inputs": {"rows": "${{ tasks.count.output }}"},
+                },
+                {
+                    "id": "close",
+                    "needs": ["report"],
+                    "trigger": "close_month",
+                    "for_each": ["a", "b"],
+                    "inputs": {"address": "${{ tasks.report.output.outputs.t }}"},
                 },
             ],
         },

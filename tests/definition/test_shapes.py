@@ -128,8 +128,6 @@ def test_a_misspelt_key_is_refused_with_the_nearest(message: Message, marked: st
     "marked",
     [
         f"id: a\nconcurrency: {{§max_pool_share: 30%}}\n{TASKS}",
-        *(task(f"§{key}: x") for key in ("workflow", "trigger")),
-        *(task(f"run: x, §{key}: x") for key in ("inputs",)),
     ],
 )
 def test_keys_of_the_language_to_come_are_refused_and_not_ignored(message: Message, marked: str) -> None:

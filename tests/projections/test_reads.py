@@ -182,7 +182,7 @@ def test_a_page_of_runs_is_read_off_an_index(
 ) -> None:
     """A page must not cost a sort of all runs. Sorting is made dear here, as a large table makes it."""
     query = named_queries()["list_runs"]
-    names = ("kind", "after_at", "after_dag", "after_run", "since", "until")
+    names = ("kind", "after_at", "after_dag", "after_run", "since", "until", "parent_dag", "parent_run_id")
     parameters = {**dict.fromkeys(names), "dag": dag, "states": states, "limit": 100}
     with migrated.transaction(force_rollback=True):
         migrated.execute("SET LOCAL enable_seqscan = off")

@@ -19,7 +19,18 @@ word in its source (``places``); ``nodes`` and ``needs`` make of it the nodes th
 from tidewheel.authoring.dags import Dag, dag
 from tidewheel.authoring.expression import Expression, cel, env, event, inputs, item, run, secrets
 from tidewheel.authoring.functions import TaskFunction, task
-from tidewheel.authoring.tasks import Task, celery, container, http, kubernetes, shell, switch, wait_for
+from tidewheel.authoring.tasks import (
+    Task,
+    celery,
+    container,
+    http,
+    kubernetes,
+    shell,
+    switch,
+    trigger,
+    wait_for,
+    workflow,
+)
 
 __all__ = [
     "Dag",
@@ -41,5 +52,7 @@ __all__ = [
     "shell",
     "switch",
     "task",
+    "trigger",
     "wait_for",
+    "workflow",
 ]

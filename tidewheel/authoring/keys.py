@@ -74,15 +74,28 @@ class StepKeys(TypedDict, total=False):
     if_: Expression | str
 
 
-class TaskKeys(StepKeys, Shared, total=False):
-    """What a task for workers may be given."""
+class MappedKeys(StepKeys, total=False):
+    """What a task that may run once per item may be given."""
 
-    env: Env
     for_each: Expression | Task | str | Sequence[Any]
     as_: str
     max_parallel: int
     max_items: int
     fail_fast: bool
+
+
+class TaskKeys(MappedKeys, Shared, total=False):
+    """What a task for workers may be given."""
+
+    env: Env
+
+
+class ChildKeys(MappedKeys, total=False):
+    """What a task that asks for a run may be given."""
+
+    timeout: Duration
+    retries: int
+    retry: Retry
 
 
 class Changes(TaskKeys, total=False):

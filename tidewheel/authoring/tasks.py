@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, Unpack
 
 from tidewheel.authoring.expression import Expression
 from tidewheel.authoring.keys import (
     Approval,
+    ChildKeys,
     ContainerOptions,
     Duration,
     KubernetesOptions,
@@ -201,6 +202,30 @@ def celery(
     spec |= given({"args": list(args) or None, "kwargs": kwargs, "queue": queue}, place)
     positional: Keys = {"id": Given(name, place, 0), "celery": spec}
     return Task(open_dag(f"celery({name!r}, …)"), name, {**positional, **given(keys, place)}, place)
+
+
+def trigger(
+    name: str, dag: Dag | str, /, *, inputs: Mapping[str, Any] | None = None, **keys: Unpack[ChildKeys]
+) -> Task:
+    """A task that starts a run of another DAG, and goes on when there is one."""
+    return _child("trigger", name, dag, inputs, given(keys, here()), here())
+
+
+def workflow(
+    name: str, dag: Dag | str, /, *, inputs: Mapping[str, Any] | None = None, **keys: Unpack[ChildKeys]
+) -> Task:
+    """A task that starts a run of another DAG, and ends like it: a sub-workflow."""
+    return _child("workflow", name, dag, inputs, given(keys, here()), here())
+
+
+def _child(action: str, name: str, dag: Dag | str, inputs: Mapping[str, Any] | None, keys: Keys, place: Place) -> Task:
+    target = dag if isinstance(dag, str) else dag.id
+    positional: Keys = {
+        "id": Given(name, place, 0),
+        action: Given(target, place, 1),
+        **given({"inputs": inputs}, place),
+    }
+    return Task(open_dag(f"{action}({name!r}, …)"), name, {**positional, **keys}, place)
 
 
 def enter(dag: Dag) -> None:

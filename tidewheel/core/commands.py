@@ -12,7 +12,9 @@ from typing import Literal
 
 import msgspec
 
-RunKind = Literal["scheduled", "manual", "api", "kafka", "backfill"]
+from tidewheel.core.workflow import RunEnd
+
+RunKind = Literal["scheduled", "manual", "api", "kafka", "backfill", "triggered", "workflow"]
 RequestKind = Literal["manual", "api", "kafka"]
 #: What a person may say of how a task ended.
 Mark = Literal["success", "failed", "skipped"]
@@ -20,6 +22,8 @@ Mark = Literal["success", "failed", "skipped"]
 BackfillMode = Literal["parallel", "chunked"]
 BackfillOrder = Literal["forward", "backward"]
 Reprocess = Literal["none", "failed", "all"]
+#: Asked for by a task of another run, which goes on (``triggered``) or waits for the end (``workflow``).
+ChildKind = Literal["triggered", "workflow"]
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,6 +219,48 @@ class WatchRun(Command, frozen=True, kw_only=True):
     watcher_attempt: int
 
 
+class LaunchRun(Command, frozen=True, kw_only=True):
+    """A task of another run asks for a run. Its id follows from the attempt that asks: asking again is the same run."""
+
+    dag: str
+    run_id: str
+    kind: ChildKind
+    parent_dag: str
+    parent_run_id: str
+    parent_task: str
+    parent_attempt: int
+    #: How many runs stand above this one.
+    depth: int
+    inputs: str = "{}"
+
+
+class ReportLaunch(AttemptCommand, frozen=True, kw_only=True):
+    """To the attempt that asked for a run: it exists; or, with ``refused``, why there is none."""
+
+    child_dag: str
+    child_run_id: str
+    kind: ChildKind
+    refused: str = ""
+
+
+class ReportRunEnd(AttemptCommand, frozen=True, kw_only=True):
+    """To the attempt that waits for a run: it has ended. ``outputs``: those of its leaves by task, as JSON."""
+
+    child_dag: str
+    child_run_id: str
+    state: RunEnd
+    reason: str = ""
+    outputs: str | None = None
+
+
+class RecallRun(Command, frozen=True, kw_only=True):
+    """Nobody waits any more for a run that was asked for to be waited for: cancel it, if it has not ended."""
+
+    dag: str
+    run_id: str
+    reason: str = ""
+
+
 class GrantSlot(AttemptCommand, frozen=True, kw_only=True):
     """A pool's offer of a slot on ``worker``; the Dag leases the attempt if it is still wanted, else gives the slot
     back."""
@@ -266,6 +312,8 @@ FailureKind = Literal[
     "wait_timeout",  # what the task waited for did not come in time
     "wait_failed",  # and can not come any more
     "rejected",  # a person was asked, and said no
+    "launch_refused",  # the DAG that it asked for a run gives none
+    "run_failed",  # the run that it waited for failed, or was cancelled
     "unplaceable",  # no worker of the pool could ever take it
     "lease_expired",  # the worker fell silent
     "worker_lost",  # the worker gave the attempt up (shutdown, self-fencing, its runner crashed)
@@ -411,6 +459,10 @@ DagCommand = (
     | ResumeBackfill
     | CancelBackfill
     | WatchRun
+    | LaunchRun
+    | ReportLaunch
+    | ReportRunEnd
+    | RecallRun
     | GrantSlot
     | RefuseSlot
     | ReportStarted

@@ -71,7 +71,7 @@ def due_at(state: Aggregate, timer: Timer, backlog_runs: int) -> int | None:
             return task.retry_at if task.phase == "retrying" else None
         case c.ResumeTask():
             wait = task.waiting(timer.attempt)
-            return None if wait is None else wait.wakes_at
+            return None if wait is None or task.cancel_requested else wait.wakes_at
         case c.BeginInstances():
             return task.started_at if _may_begin(state, run, timer.task) else None
 
@@ -180,7 +180,7 @@ def timers_of(state: Aggregate, backlog_runs: int) -> Iterator[tuple[int, Timer]
             elif task.phase == "retrying" and task.retry_at is not None:
                 yield (task.retry_at, c.RetryTask(dag=state.dag, run_id=run.run_id, task=name))
             elif task.wait is not None:
-                if task.wait.wakes_at is not None:
+                if task.wait.wakes_at is not None and not task.cancel_requested:
                     resume = c.ResumeTask(dag=state.dag, run_id=run.run_id, task=name, attempt=task.attempt)
                     yield (task.wait.wakes_at, resume)
             elif task.started_at is not None and _may_begin(state, run, name):

@@ -164,6 +164,7 @@ class RunCreated(RunEvent, frozen=True, kw_only=True):
     kind ``backfill``, it moves the cursor of its backfill.
 
     ``rerun_of`` names the run that it repeats.
+    Of kind ``triggered`` or ``workflow``, an attempt of another run asked for it; ``depth`` runs stand above it.
     """
 
     version: str
@@ -179,6 +180,11 @@ class RunCreated(RunEvent, frozen=True, kw_only=True):
     reason: str = ""
     #: The backfill that made it; empty: none did.
     backfill_id: str = ""
+    parent_dag: str = ""
+    parent_run_id: str = ""
+    parent_task: str = ""
+    parent_attempt: int | None = None
+    depth: int | None = None
 
 
 class RunStarted(RunEvent, frozen=True, kw_only=True):
@@ -256,7 +262,7 @@ class TaskExpanded(TaskEvent, frozen=True, kw_only=True):
 
 
 #: What a task that is deferred by itself waits for.
-WaitsFor = Literal["time", "kafka", "http", "run", "approval", "workflow"]
+WaitsFor = Literal["time", "kafka", "http", "run", "approval", "trigger", "workflow"]
 
 
 class TaskDeferred(TaskEvent, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidewheel.core.child import launched_by
 from tidewheel.core.scope import rfc3339
 from tidewheel.core.waits import Wait
 
@@ -19,6 +20,8 @@ def _what(wait: Wait) -> str:
         return f"an approval by {' or '.join(map(str, roles))}"
     if wait.waits_for == "run" and "run_id" in wait.asked:
         return f"the end of run {wait.asked['run_id']} of '{wait.asked['dag']}'"
+    if (child := launched_by(wait)) is not None:
+        return f"{'the end of ' if wait.waits_for == 'workflow' else ''}run {child.run_id} of '{child.dag}'"
     return _WHAT[wait.waits_for]
 
 
@@ -28,5 +31,6 @@ _WHAT = {
     "http": "an HTTP answer",
     "run": "a run",
     "approval": "an approval",
+    "trigger": "the run that it asks for",
     "workflow": "its sub-workflow",
 }

@@ -21,6 +21,7 @@ from tidewheel.core.workflow import (
     Kubernetes,
     Python,
     Run,
+    SubWorkflow,
     Task,
     TimeWait,
     TriggerRule,
@@ -186,6 +187,8 @@ def unrunnable(definition: Definition) -> str:
             return mistake
         if isinstance(task.action, WaitFor) and not _has_end(task.action):
             return f"task '{task.id}' waits for a time, and says none, or two"
+        if isinstance(task.action, SubWorkflow) and task.action.dag == definition.workflow.id:
+            return f"task '{task.id}' would wait for a run of its own DAG, and so would that run"
     if len(definition.tasks) < len(definition.workflow.tasks):
         return "two tasks have one id"
     missing = {task.id: len(task.needs) for task in definition.workflow.tasks}

@@ -58,23 +58,24 @@ def run_names(run: RunState, attempt: int = 0) -> Mapping[str, Any]:
 def scope_of(state: Dag, run: RunState, task: str, attempt: int = 0) -> Scope:
     """The names that expressions of ``task`` see."""
     definition = state.definitions[run.version]
-
-    def other(name: str) -> Mapping[str, Any]:
-        seen = run.task(name)
-        if seen.fan is None:
-            return {"state": seen.phase, "output": _decoded(seen.output)}
-        instances = (run.task(instance_name(name, index)) for index in range(seen.fan.items))
-        return {"state": seen.phase, "output": [_decoded(instance.output) for instance in instances]}
-
     written, item = definition.task(task), run.task(task).item
 
     return Scope(
         inputs=msgspec.json.decode(run.inputs),
         run=run_names(run, attempt or run.task(task).attempt),
-        task=other,
+        task=lambda name: task_name(run, name),
         env={**definition.workflow.env, **written.env},
         names={} if item is None else {written.as_: msgspec.json.decode(item)},
     )
+
+
+def task_name(run: RunState, name: str) -> Mapping[str, Any]:
+    """What ``tasks.NAME`` gives: the output of a mapped task is the list of its instances'."""
+    seen = run.task(name)
+    if seen.fan is None:
+        return {"state": seen.phase, "output": _decoded(seen.output)}
+    instances = (run.task(instance_name(name, index)) for index in range(seen.fan.items))
+    return {"state": seen.phase, "output": [_decoded(instance.output) for instance in instances]}
 
 
 def _decoded(output: str | None) -> Any:

@@ -18,6 +18,7 @@ from tidewheel.core.fold.task import ready_place
 from tidewheel.core.graph import Tally, define
 from tidewheel.core.mapping import Fan
 from tidewheel.core.ordered import Ordered
+from tidewheel.core.parent import Parent
 from tidewheel.core.state import (
     Aggregate,
     Dag,
@@ -73,11 +74,29 @@ class _StoredPool(msgspec.Struct, frozen=True):
     leases: list[SlotLease]
 
 
+#: Every struct that is stored.
+_STORED = (
+    _StoredDag,
+    _StoredPool,
+    RunState,
+    TaskState,
+    PoolWorker,
+    Waiting,
+    SlotLease,
+    Tally,
+    Fan,
+    Wait,
+    Watcher,
+    Parent,
+    _StoredEra,
+    Backfill,
+)
+
+
 def _shape() -> str:
-    stored = (_StoredDag, _StoredPool, RunState, TaskState, PoolWorker, Waiting, SlotLease, Tally, Fan, Wait, Watcher)
     parts = [
         f"{struct.__name__}({', '.join(f'{name}: {kind}' for name, kind in struct.__annotations__.items())})"
-        for struct in (*stored, _StoredEra, Backfill)
+        for struct in _STORED
     ]
     return hashlib.blake2b("; ".join(parts).encode(), digest_size=8).hexdigest()
 

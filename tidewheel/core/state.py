@@ -22,6 +22,7 @@ from tidewheel.core.coverage import Coverage
 from tidewheel.core.graph import Definition, Tally
 from tidewheel.core.mapping import Fan
 from tidewheel.core.ordered import Ordered
+from tidewheel.core.parent import Parent
 from tidewheel.core.transitions import LIVE, RunPhase, TaskPhase
 from tidewheel.core.waits import Wait, Watcher
 from tidewheel.core.workflow import RunEnd
@@ -103,6 +104,8 @@ class RunState(msgspec.Struct, frozen=True):
     failure: str = ""
     #: The backfill that made it; empty: none did.
     backfill_id: str = ""
+    #: The attempt of another run that asked for this one.
+    parent: Parent | None = None
     #: Tasks that have not ended.
     open_tasks: int = 0
     tasks: Map[str, TaskState] = Map()

@@ -52,6 +52,7 @@ TASK: Mapping[tuple[TaskPhase, type[e.Event]], TaskPhase] = {
     ("deferred", e.TaskSucceeded): "success",
     ("deferred", e.TaskFailed): "failed",
     ("deferred", e.TaskSkipped): "skipped",
+    ("deferred", e.TaskCancelRequested): "deferred",
     ("deferred", e.TaskCancelled): "cancelled",
     ("scheduled", e.TaskQueued): "queued",
     ("scheduled", e.TaskSucceeded): "success",

@@ -207,9 +207,23 @@ class Kubernetes(_Plain, frozen=True, tag_field="type", tag="kubernetes"):
     job: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
+class TriggerDag(_Plain, frozen=True, tag_field="type", tag="trigger"):
+    """A run of another DAG is started; nobody waits for its end."""
+
+    dag: str
+    inputs: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class SubWorkflow(_Plain, frozen=True, tag_field="type", tag="workflow"):
+    """A run of another DAG is started, and the task ends like it."""
+
+    dag: str
+    inputs: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
 #: What workers run, and what the engine does by itself.
 WorkerAction = Run | Python | Http | Container | Celery | Kubernetes
-Action = WorkerAction | Switch | WaitFor
+Action = WorkerAction | Switch | WaitFor | TriggerDag | SubWorkflow
 
 
 class Task(_Plain, frozen=True):

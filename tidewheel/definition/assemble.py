@@ -28,6 +28,7 @@ from tidewheel.core.workflow import (
     Workflow,
 )
 from tidewheel.core.zones import zone_of
+from tidewheel.definition.children import asks, assemble_child
 from tidewheel.definition.scalars import moment_ms
 from tidewheel.definition.shapes import Draft
 from tidewheel.definition.templates import has_expression, whole_expression
@@ -149,7 +150,6 @@ def _branch(written: Draft) -> Branch:
 
 
 def _task(written: Draft, defaults: dict[str, Any], zone: tzinfo) -> Task:
-    for_workers = "wait_for" not in written and "switch" not in written
     mapping = {
         name: written[name] for name in ("for_each", "max_parallel", "max_items", "fail_fast") if name in written
     }
@@ -157,14 +157,21 @@ def _task(written: Draft, defaults: dict[str, Any], zone: tzinfo) -> Task:
         mapping["as_"] = written["as"]
     return Task(
         id=written["id"],
-        action=_action(written, zone),
         needs=tuple(written.get("needs", ())),
         if_=condition_source(written["if"]) if "if" in written else None,
         env=dict(written.get("env", {})),
         **{name: written[name] for name in ("description", "trigger_rule") if name in written},
         **mapping,
-        **(_of_workers(written, defaults) if for_workers else {}),
+        **_work(written, defaults, zone),
     )
+
+
+def _work(written: Draft, defaults: dict[str, Any], zone: tzinfo) -> dict[str, Any]:
+    """What the task does, with what goes with that. Defaults are for what workers run."""
+    if asks(written):
+        return {**assemble_child(written), "retry": _retry(written, {})}
+    for_workers = "wait_for" not in written and "switch" not in written
+    return {"action": _action(written, zone), **(_of_workers(written, defaults) if for_workers else {})}
 
 
 def _of_workers(written: Draft, defaults: dict[str, Any]) -> dict[str, Any]:

@@ -45,9 +45,18 @@ _ID_MEANING: Final = "an id (a small letter, then small letters, digits and unde
 _NAME_PATTERN: Final = "[A-Za-z_][A-Za-z0-9_]*"
 _NAME_MEANING: Final = "a letter or underscore, then letters, digits and underscores"
 
-ACTIONS: Final = ("run", "python", "http", "container", "kubernetes", "celery", "switch", "wait_for")
-#: Action keys of the language that come later.
-LATER_ACTIONS: Final = frozenset({"workflow", "trigger"})
+ACTIONS: Final = (
+    "run",
+    "python",
+    "http",
+    "container",
+    "kubernetes",
+    "celery",
+    "switch",
+    "wait_for",
+    "trigger",
+    "workflow",
+)
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 _RUN_NOT_TEMPLATED: Final = (
@@ -263,6 +272,12 @@ _KUBERNETES = Record(
         "job": Key(AnythingMap("a part of a Job's manifest"), "Merged over the Job's manifest; may hold ${{ }}."),
     },
 )
+_OTHER_DAG = Text(
+    "the id of a DAG",
+    ID_PATTERN,
+    no_expression="the DAG is fixed when the workflow is deployed: an expression has no place here",
+    length_max=ID_LENGTH_MAX,
+)
 
 _TASK = Record(
     "a task",
@@ -290,6 +305,12 @@ _TASK = Record(
         "wait_for": Key(WAIT_FOR, "What the task waits for, without a worker and without slots."),
         "celery": Key(_CELERY, "A task of a Celery application, handed over and waited for; its result is the output."),
         "kubernetes": Key(_KUBERNETES, "A Kubernetes Job, run to its end."),
+        "trigger": Key(_OTHER_DAG, "The DAG to start a run of, without waiting for its end."),
+        "workflow": Key(_OTHER_DAG, "The DAG to start a run of; the task ends like it."),
+        "inputs": Key(
+            AnythingMap("a mapping of input names to values"),
+            "Inputs of the run that a 'trigger' or 'workflow' task asks for; may hold ${{ }}.",
+        ),
         "with": Key(
             AnythingMap("a mapping of argument names to values"), "Arguments of the Python callable; may hold ${{ }}."
         ),
@@ -304,7 +325,6 @@ _TASK = Record(
         "fail_fast": Key(Boolean(), "Whether one failed instance ends the others.", default=False),
         **_SHARED,
     },
-    later=LATER_ACTIONS | {"inputs"},
     one_of=ACTIONS,
 )
 

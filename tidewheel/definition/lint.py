@@ -16,7 +16,8 @@ from tidewheel.core.nearest import did_you_mean
 from tidewheel.core.workflow import DEFAULT_POOL, Input
 from tidewheel.core.zones import check_zone, zone_of
 from tidewheel.definition.assemble import is_computed
-from tidewheel.definition.language import ACTIONS, LATER_ACTIONS
+from tidewheel.definition.children import lint_child
+from tidewheel.definition.language import ACTIONS
 from tidewheel.definition.lint_deadlines import lint_deadlines
 from tidewheel.definition.lint_expressions import NOT_IN_EXPRESSIONS, lint_expressions
 from tidewheel.definition.lint_graph import Graph, lint_graph
@@ -47,7 +48,8 @@ def lint(draft: Draft, findings: Findings, pools: Mapping[str, int | None] | Non
         _lint_action(task, findings)
         _lint_mapping(task, findings)
         _lint_retry(task, findings)
-        if pools is not None and not {"switch", "wait_for"} & set(task.node.entries):
+        lint_child(task, draft.get("id"), findings)
+        if pools is not None and not {"switch", "wait_for", "trigger", "workflow"} & set(task.node.entries):
             _lint_pool(task, defaults, pools, findings)
     lint_deadlines(draft, findings)
     graph = lint_graph(tasks_of(draft), findings)
@@ -138,7 +140,7 @@ def _lint_inputs(draft: Draft, findings: Findings) -> None:
 
 def _lint_action(task: Draft, findings: Findings) -> None:
     entries, keys = task.node.entries, task.node.keys
-    present = [key for key in entries if key in ACTIONS or key in LATER_ACTIONS]
+    present = [key for key in entries if key in ACTIONS]
     if not present:
         near = next((hint for key in entries if key not in task and (hint := did_you_mean(key, ACTIONS))), "")
         findings.add(task.node, "missing_action", f"a task needs one of {', '.join(ACTIONS)}{near}")

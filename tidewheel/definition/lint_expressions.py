@@ -141,7 +141,7 @@ def _task_sites(task: Draft) -> Iterator[_Site]:
     for action, keys in _TEMPLATED.items():
         if isinstance(written := task.get(action), Draft):
             sites += [_texts(written, key, _TASK_ROOTS, name) for key in keys]
-    sites.append(_texts(task, "wait_for", _TASK_ROOTS, name))
+    sites += [_texts(task, key, _TASK_ROOTS, name) for key in ("wait_for", "inputs")]
     for site in chain(*sites):
         yield replace(site, item=task.get("as", "item")) if "for_each" in task.node.entries else site
 

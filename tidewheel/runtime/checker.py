@@ -24,6 +24,7 @@ from tidewheel.runtime.claims import Claim, claims_of
 from tidewheel.runtime.recovery import bring_up_to_date
 from tidewheel.runtime.repairs import Repair, in_force, is_repair, repair_in
 from tidewheel.runtime.shard import Shard
+from tidewheel.runtime.witness.child import disagreements
 from tidewheel.runtime.witness.dag import DagWitness
 from tidewheel.runtime.witness.findings import Findings, Place, Violation
 from tidewheel.runtime.witness.pool import PoolWitness
@@ -184,6 +185,9 @@ class Checker:
             aggregate.witness.apply(event)  # type: ignore[arg-type]
 
     def _check_agreement(self) -> None:
+        asked = {name: dag.witness.asked for name, dag in self._dags.items() if isinstance(dag.witness, DagWitness)}
+        for text, place in disagreements(asked):
+            self._findings.add(6, text, at=place)
         held: dict[AttemptKey, tuple[str, Place]] = {}
         waiting: dict[AttemptKey, str] = {}
         for name, pool in self._pools.items():

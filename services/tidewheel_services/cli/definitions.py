@@ -25,19 +25,25 @@ def validate(
     project: Project = None,
     as_json: Json = False,
 ) -> None:
-    """Check workflow files: every mistake, with file, line and column. Exit code 1 if there is any."""
+    """Check workflow files: every mistake, with file, line and column. Exit code 1 if there is any. What several files
+    say of each other and looks wrong is told as a warning."""
+    from tidewheel.definition.links import check_links
+
     loaded = load_given(files, project)
-    mistakes = mistakes_of(loaded)
+    mistakes, warnings = mistakes_of(loaded), check_links(loaded)
     if as_json:
-        write_json([as_document(mistake) for mistake in mistakes])
+        documents = [as_document(mistake) for mistake in mistakes]
+        write_json(documents + [{**as_document(warning), "severity": "warning"} for warning in warnings])
     else:
         show_mistakes(mistakes)
+        show_mistakes(warnings, "yellow")
         bad = {mistake.file for mistake in mistakes}
         good = len({one.file for one in loaded} - bad)
         if mistakes:
             write(f"{counted(len(mistakes), 'mistake')} in {counted(len(bad), 'file')}; {good} good")
         else:
-            write(f"{counted(good, 'file')} good")
+            told = f", {counted(len(warnings), 'warning')}" if warnings else ""
+            write(f"{counted(good, 'file')} good{told}")
     if mistakes:
         raise typer.Exit(REFUSED)
 
@@ -62,22 +68,25 @@ def as_document(mistake: Mistake) -> dict[str, object]:
         "column": mistake.column,
         "code": mistake.code,
         "message": mistake.message,
+        "severity": "error",
     }
 
 
-def show_mistakes(mistakes: Iterable[Mistake]) -> None:
+def show_mistakes(mistakes: Iterable[Mistake], colour: str = "red") -> None:
     """Each mistake as a compiler shows it: where, what, and the line itself."""
     terminal = console()
     for mistake in mistakes:
         where = f"{mistake.file}:{mistake.line}:{mistake.column}"
-        heading = f"[bold]{plain(where)}[/]: [red]{plain(mistake.message)}[/] [bright_black]({plain(mistake.code)})[/]"
+        heading = (
+            f"[bold]{plain(where)}[/]: [{colour}]{plain(mistake.message)}[/] [bright_black]({plain(mistake.code)})[/]"
+        )
         terminal.print(heading, soft_wrap=True)
         line = _line_of(mistake)
         if line is not None:
             gutter = f"{mistake.line:>5}"
             terminal.print(f"[bright_black]{gutter} |[/] {plain(line)}", soft_wrap=True)
             mark = " " * (mistake.column - 1) + "^"
-            terminal.print(f"[bright_black]{' ' * len(gutter)} |[/] [red]{mark}[/]", soft_wrap=True)
+            terminal.print(f"[bright_black]{' ' * len(gutter)} |[/] [{colour}]{mark}[/]", soft_wrap=True)
 
 
 def _line_of(mistake: Mistake) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -24,6 +25,8 @@ Inputs = Annotated[str, typer.Option("--inputs", help="Inputs as a JSON object."
 Wait = Annotated[bool, typer.Option("--wait", help="Until it ends; exit code 1 unless it succeeds.")]
 Timeout = Annotated[float | None, typer.Option("--timeout", min=0, help="Longest wait in seconds.", show_default=False)]
 _ENDED = ("success", "failed", "cancelled")
+#: Runs that a run asked for, as many as are shown.
+_CHILDREN_MAX = 50
 #: Between two looks at a run that is waited for; it grows, since long runs need no quick answer.
 _LOOK_S = (0.05, 1.0)
 
@@ -124,11 +127,12 @@ def cancel(
 
 
 def details(client: Client, dag: str, run_id: str) -> dict[str, Any]:
-    """A run with all its tasks and attempts, as ``show --json`` writes it."""
+    """A run with all its tasks and attempts, and the newest runs it asked for, as ``show --json`` writes it."""
     run = client.get("dags", dag, "runs", run_id)
     tasks = list(client.pages("dags", dag, "runs", run_id, "tasks", limit=sys.maxsize))
     attempts = list(client.pages("dags", dag, "runs", run_id, "attempts", limit=sys.maxsize))
-    return {"run": run, "tasks": tasks, "attempts": attempts}
+    children = list(client.pages("dags", dag, "runs", run_id, "children", limit=_CHILDREN_MAX))
+    return {"run": run, "tasks": tasks, "attempts": attempts, "children": children}
 
 
 def show_details(client: Client, shown: dict[str, Any]) -> None:
@@ -138,6 +142,8 @@ def show_details(client: Client, shown: dict[str, Any]) -> None:
     from tidewheel_services.cli.waiting import explain_waiting
 
     draw(shown["run"], shown["tasks"], shown["attempts"])
+    for line in relatives(shown["run"], shown["children"]):
+        write(line)
     for line in explain_waiting(client, shown["run"], shown["tasks"]):
         write(line)
     run = shown["run"]
@@ -145,6 +151,15 @@ def show_details(client: Client, shown: dict[str, Any]) -> None:
         version = client.get("dags", run["dag"], "versions", run["version"])
         for line in upcoming(run, version["definition"]):
             write(line)
+
+
+def relatives(run: Mapping[str, Any], children: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """The run that asked for this one, and those that it asked for itself."""
+    if (parent := run["parent"]) is not None:
+        waits = "waits for it" if run["kind"] == "workflow" else "asked for it"
+        yield f"{parent['task']} of {parent['dag']} {parent['run_id']} {waits}"
+    for child in children:
+        yield f"{child['parent']['task']} asked for {child['dag']} {child['run_id']}: {child['state']}"
 
 
 def wait_for(client: Client, dag: str, run_id: str, position: str, timeout: float | None) -> dict[str, Any]:

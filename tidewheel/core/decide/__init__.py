@@ -8,12 +8,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from tidewheel.core import commands as c
+from tidewheel.core.decide.asked import decide_launch_run, decide_recall_run
 from tidewheel.core.decide.backfill import (
     decide_cancel_backfill,
     decide_pause_backfill,
     decide_resume_backfill,
     decide_start_backfill,
 )
+from tidewheel.core.decide.child import decide_report_launch, decide_report_run_end
 from tidewheel.core.decide.dag import (
     decide_deploy_dag,
     decide_fire_schedule,
@@ -69,6 +71,10 @@ DECISIONS: Mapping[type[c.Command], Callable[[Any, Any], None]] = {
     c.ResumeBackfill: decide_resume_backfill,
     c.CancelBackfill: decide_cancel_backfill,
     c.WatchRun: decide_watch_run,
+    c.LaunchRun: decide_launch_run,
+    c.ReportLaunch: decide_report_launch,
+    c.ReportRunEnd: decide_report_run_end,
+    c.RecallRun: decide_recall_run,
     c.GrantSlot: decide_grant_slot,
     c.RefuseSlot: decide_refuse_slot,
     c.ReportStarted: decide_report_started,

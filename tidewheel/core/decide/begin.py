@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from tidewheel.core.decide.condition import begin_wait
 from tidewheel.core.decide.decision import Decision
+from tidewheel.core.decide.launch import launch
 from tidewheel.core.decide.queue import queue_task
 from tidewheel.core.state import Dag
-from tidewheel.core.workflow import WaitFor
+from tidewheel.core.workflow import SubWorkflow, TriggerDag, WaitFor
 
 
 def begin_task(d: Decision[Dag], run_id: str, name: str) -> None:
@@ -14,5 +15,7 @@ def begin_task(d: Decision[Dag], run_id: str, name: str) -> None:
     action = d.state.definitions[d.state.runs[run_id].version].task(name).action
     if isinstance(action, WaitFor):
         begin_wait(d, run_id, name, action)
+    elif isinstance(action, TriggerDag | SubWorkflow):
+        launch(d, run_id, name, action)
     else:
         queue_task(d, run_id, name)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from tidewheel.core import events as e
+from tidewheel.core.child import Child, child_of
+from tidewheel.core.commands import RecallRun
 from tidewheel.core.decide.decision import Decision, last_attempt
 from tidewheel.core.decide.queue import release
 from tidewheel.core.mail import StopAttempt
@@ -49,12 +51,22 @@ def cancelled_as_decided(d: Decision[Dag], run_id: str, name: str, *, actor: str
     )
 
 
+def recall(d: Decision[Dag], child: Child, reason: str) -> None:
+    """Nobody wants a run any more that was asked for."""
+    d.ask(RecallRun(actor=f"dag:{d.state.dag}", dag=child.dag, run_id=child.run_id, reason=reason))
+
+
 def _cancel_one(d: Decision[Dag], run_id: str, name: str, *, actor: str, reason: str) -> None:
     run = d.state.runs[run_id]
     task = run.task(name)
     if task.phase in TASK_ENDED or task.cancel_requested:
         return
     attempt = last_attempt(d, run_id, name)
+    child = child_of(task.wait)
+    if child is not None:
+        d.record(e.TaskCancelRequested(**attempt, at=d.now, actor=actor, worker="", reason=reason))
+        recall(d, child, f"the task that waits for it was cancelled{f': {reason}' if reason else ''}")
+        return
     if not task.live:
         reason = reason or "the run was cancelled"
         d.record(e.TaskCancelled(**attempt, at=d.now, actor=actor, worker=task.worker, reason=reason))

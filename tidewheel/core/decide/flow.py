@@ -14,6 +14,7 @@ from tidewheel.core import events as e
 from tidewheel.core.decide.begin import begin_task
 from tidewheel.core.decide.decision import Decision, last_attempt
 from tidewheel.core.decide.mapping import end_of_instances, expand
+from tidewheel.core.decide.parent import tell_parent
 from tidewheel.core.decide.switch import decide_switch, left_out
 from tidewheel.core.decide.watch import tell_end
 from tidewheel.core.expressions import ExpressionError
@@ -153,6 +154,7 @@ def end_if_done(d: Decision[Dag], run_id: str) -> None:
     miss_deadlines(d, run_id)
     watchers = d.state.watchers.get(run_id, ())
     end = _end(d.state, d.state.runs[run_id], d.now)
+    tell_parent(d, d.state.runs[run_id], end, _ENDS[type(end)])
     d.record(end)
     tell_end(d, run_id, _ENDS[type(end)], watchers)
 

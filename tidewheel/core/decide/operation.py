@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
-from tidewheel.core.decide.cancel import cancel_instances
+from tidewheel.core.child import child_of
+from tidewheel.core.decide.cancel import cancel_instances, recall
 from tidewheel.core.decide.decision import Decision, last_attempt
 from tidewheel.core.decide.flow import advance
 from tidewheel.core.decide.mapping import end_as_decided
@@ -54,6 +55,8 @@ def decide_mark_task(d: Decision[Dag], command: c.MarkTask) -> None:
     if ending:
         d.accept(f"{command.task} is {command.state} once what is live of it has ended", run_id=run.run_id)
         _end_live(d, run.run_id, command.task, task, actor=command.actor, reason=command.reason)
+    if (child := child_of(task.wait)) is not None:
+        recall(d, child, f"the task that waits for it was marked {command.state}")
     if d.state.runs[run.run_id].task(command.task).phase in TASK_ENDED:
         advance(d, run.run_id, command.task)
     queue_held(d)

@@ -8,12 +8,14 @@ import msgspec
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
+from tidewheel.core.child import CHILD_PREFIXES
 from tidewheel.core.decide.cancel import cancel_task
 from tidewheel.core.decide.decision import Decision, expects_reply
 from tidewheel.core.decide.flow import end_if_done, miss_deadlines, start_runs
 from tidewheel.core.decide.queue import queue_held
 from tidewheel.core.expressions import Scope
 from tidewheel.core.inputs import check_inputs
+from tidewheel.core.parent import Parent
 from tidewheel.core.room import has_room
 from tidewheel.core.rules import INPUTS_BYTES_MAX
 from tidewheel.core.run_ids import is_past_slot
@@ -38,6 +40,10 @@ def decide_start_run(d: Decision[Dag], command: c.StartRun) -> None:
     if run_id.startswith(SCHEDULED):
         d.refuse("invalid", f"run ids that begin with '{SCHEDULED}' are the schedule's own; choose another")
         return
+    if run_id.startswith(CHILD_PREFIXES):
+        begin = run_id.partition("__")[0]
+        d.refuse("invalid", f"run ids that begin with '{begin}__' are for runs that tasks ask for; choose another")
+        return
     if command.logical_date is not None:
         d.refuse("invalid", "a logical date belongs to the runs of the schedule; pass what the run is for as an input")
         return
@@ -54,7 +60,7 @@ def decide_start_run(d: Decision[Dag], command: c.StartRun) -> None:
     if expects_reply(command) and (why := _overloaded(d)):
         d.refuse("overloaded", why)
         return
-    given, fault = _parsed(command.inputs)
+    given, fault = parsed_inputs(command.inputs)
     if fault:
         d.refuse("invalid", fault)
         return
@@ -89,7 +95,8 @@ def _overloaded(d: Decision[Dag]) -> str:
     return ""
 
 
-def _parsed(inputs: str) -> tuple[dict[str, Any], str]:
+def parsed_inputs(inputs: str) -> tuple[dict[str, Any], str]:
+    """The inputs of a request, or what is wrong with their text."""
     size = len(inputs.encode())
     if size > INPUTS_BYTES_MAX:
         return {}, f"the inputs have {size:,} bytes; the limit is {INPUTS_BYTES_MAX:,}"
@@ -113,6 +120,7 @@ def create_run(
     rerun_of: str = "",
     reason: str = "",
     backfill_id: str = "",
+    parent: Parent | None = None,
 ) -> list[str]:
     """Record the run with its inputs checked and defaults filled in; gives the mistakes instead if there are any.
 
@@ -149,9 +157,21 @@ def create_run(
             rerun_of=rerun_of,
             reason=reason,
             backfill_id=backfill_id,
+            **({} if parent is None else _asked_by(parent)),
         )
     )
     return []
+
+
+def _asked_by(parent: Parent) -> dict[str, Any]:
+    """The parent's fields in the run's first event."""
+    return {
+        "parent_dag": parent.dag,
+        "parent_run_id": parent.run_id,
+        "parent_task": parent.task,
+        "parent_attempt": parent.attempt,
+        "depth": parent.depth,
+    }
 
 
 def decide_cancel_run(d: Decision[Dag], command: c.CancelRun) -> None:

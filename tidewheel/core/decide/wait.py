@@ -6,13 +6,14 @@ import msgspec
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
+from tidewheel.core.decide.child import time_out_child
 from tidewheel.core.decide.decision import Decision, last_attempt
 from tidewheel.core.decide.flow import advance
 from tidewheel.core.decide.task import output_fault
 from tidewheel.core.scope import rfc3339
 from tidewheel.core.state import Dag
 from tidewheel.core.waits import FAULT, WATCHED, Wait
-from tidewheel.core.workflow import WaitFor
+from tidewheel.core.workflow import SubWorkflow, TriggerDag, WaitFor
 
 
 def decide_resume_task(d: Decision[Dag], command: c.ResumeTask) -> None:
@@ -132,7 +133,11 @@ def fail_wait(
 
 def _time_out(d: Decision[Dag], run_id: str, name: str, wait: Wait) -> None:
     run = d.state.runs[run_id]
-    action = d.state.definitions[run.version].task(name).action
+    task = d.state.definitions[run.version].task(name)
+    action = task.action
+    if isinstance(action, TriggerDag | SubWorkflow):
+        time_out_child(d, run_id, name, task.timeout_ms or 0)
+        return
     assert isinstance(action, WaitFor), f"{name} has a time-out and waits for nothing"
     message = f"it waited for longer than its timeout, {(action.timeout_ms or 0) / 1000:g} s"
     if action.on_timeout == "fail":

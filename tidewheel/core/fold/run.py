@@ -11,6 +11,7 @@ from tidewheel.core import events as e
 from tidewheel.core.coverage import Outcome, with_outcome, with_run
 from tidewheel.core.fold.backfill import with_run_of_backfill
 from tidewheel.core.fold.dag import without_unused_version
+from tidewheel.core.parent import parent_of
 from tidewheel.core.state import REMEMBERED_ENDS, REMEMBERED_RUNS, Dag, RunPlace, RunState
 from tidewheel.core.transitions import next_run_phase
 from tidewheel.core.waits import Watcher
@@ -39,6 +40,7 @@ def fold_run_created(state: Dag, event: e.RunCreated) -> Dag:
         inputs=event.inputs,
         created_at=event.at,
         backfill_id=event.backfill_id,
+        parent=parent_of(event),
         open_tasks=len(definition.tasks),
     )
     created = replace(

@@ -14,6 +14,7 @@ from tidewheel.core.calendar import count_slots, fires_at, latest_slot, next_slo
 from tidewheel.core.mapping import written_task
 from tidewheel.core.workflow import Schedule, Workflow
 from tidewheel.runtime.witness.backfill import BackfillWitness
+from tidewheel.runtime.witness.child import Asked, wrong_parent
 from tidewheel.runtime.witness.definition import Definition
 from tidewheel.runtime.witness.findings import Findings
 from tidewheel.runtime.witness.run import RunWitness
@@ -37,6 +38,7 @@ class DagWitness:
         "_removed",
         "_running",
         "active",
+        "asked",
         "runs",
     )
 
@@ -55,6 +57,7 @@ class DagWitness:
         self._running = 0
         self.active = 0
         self._backfills = BackfillWitness(name, findings)
+        self.asked = Asked()
         self.runs: dict[str, RunWitness] = {}
 
     def apply(self, event: e.DagEvent) -> None:
@@ -191,6 +194,10 @@ class DagWitness:
             if event.logical_date in self._dates:
                 self._findings.add(4, f"run {name} is the second one of logical date {event.logical_date}")
             self._dates.add(event.logical_date)
+        if wrong := wrong_parent(event):
+            self._findings.add(4, f"run {name} {wrong}")
+        if event.parent_dag:
+            self.asked.made[event.run_id] = ""
         definition = self._definitions.get(event.version)
         if definition is None or (definition is not self._definition and not event.rerun_of):
             current = "nothing is" if self._definition is None else f"{self._definition.version} is"
@@ -261,6 +268,8 @@ class DagWitness:
         run.end(event)
         self._running -= run.phase == "running" and not run.backfill_id
         self._backfills.run_ended(run.backfill_id)
+        if event.run_id in self.asked.made:
+            self.asked.made[event.run_id] = _ENDS[type(event)]
         self.active -= sum(task.phase in ACTIVE for task in run.tasks.values())
         del self.runs[event.run_id]
 
@@ -324,6 +333,11 @@ class DagWitness:
         return record is not None and record.attempt == attempt and record.phase in LIVE
 
 
+_ENDS: dict[type[e.Event], str] = {
+    e.RunSucceeded: "success",
+    e.RunFailed: "failed",
+    e.RunCancelled: "cancelled",
+}
 _APPLY: dict[type[e.Event], Callable[[DagWitness, Any], None]] = {
     e.DagDeployed: DagWitness._deployed,
     e.DagRemoved: DagWitness._dag_removed,

@@ -9,7 +9,8 @@ import msgspec
 
 from tidewheel.core import events as e
 from tidewheel.core.mapping import instance_name, written_task
-from tidewheel.core.workflow import RunWait, Switch, TimeWait, WaitFor
+from tidewheel.core.workflow import RunWait, SubWorkflow, Switch, TimeWait, TriggerDag, WaitFor
+from tidewheel.runtime.witness.child import wrong_output, wrong_wait
 from tidewheel.runtime.witness.rules import ENDS, holds, may_hold
 from tidewheel.runtime.witness.standing import RunStanding, named
 from tidewheel.runtime.witness.task import ACTIVE, LIVE, UNSTARTED, TaskRecord
@@ -57,7 +58,11 @@ class RunWitness(RunStanding):
 
     def _deferred(self, task: TaskRecord, event: e.TaskDeferred) -> None:
         action = self.definition.tasks[written_task(event.task)].action
-        if not isinstance(action, WaitFor):
+        if isinstance(action, TriggerDag | SubWorkflow):
+            if wrong := wrong_wait(event, action):
+                self._findings.add(3, f"{named(event)} {wrong}")
+            self._limits.asked.begins(event, self._findings.at)
+        elif not isinstance(action, WaitFor):
             self._findings.add(3, f"{named(event)} is deferred, but a worker runs the task")
         elif isinstance(action.what, TimeWait) and action.what.after_ms is not None:
             until = event.at + action.what.after_ms
@@ -184,6 +189,8 @@ class RunWitness(RunStanding):
             )
         if event.worker:
             self._findings.add(9, f"{named(event)} was deferred, and names worker '{event.worker}'")
+        if task.wait.waits_for in ("trigger", "workflow") and (wrong := wrong_output(event, task.wait)):
+            self._findings.add(3, f"{named(event)} {wrong}")
         self._ended(task, "success", event)
 
     def _is_wanted(self, event: e.TaskSucceeded) -> bool:
@@ -198,11 +205,14 @@ class RunWitness(RunStanding):
             return
         assert task.wait is not None
         late = task.wait.timeout_at is not None and event.at >= task.wait.timeout_at
-        if not late and (isinstance(event, e.TaskSkipped) or event.kind == "wait_timeout"):
+        if not late and (isinstance(event, e.TaskSkipped) or event.kind in ("wait_timeout", "timeout")):
             self._findings.add(3, f"{named(event)} gives up before the end of its time, {task.wait.timeout_at}")
         if not why:
             self._findings.add(9, f"{type(event).__name__} of {named(event)} gives no reason")
-        self._ended(task, "skipped" if isinstance(event, e.TaskSkipped) else "failed", event)
+        if isinstance(event, e.TaskSkipped):
+            self._ended(task, "skipped", event)
+        else:
+            self._lost_or_failed(task, event, event.retry_at)
 
     def _is_over(self, task: TaskRecord, event: e.TaskEvent) -> bool:
         """Whether a mapped task may end: every instance of it has."""
@@ -248,10 +258,12 @@ class RunWitness(RunStanding):
         if self.cancel_requested:
             self._findings.add(1, f"{named(event)} is to be tried again in a cancelled run")
         self._limits.active -= task.phase in ACTIVE
+        self._waits_no_more(task, event)
         task.phase = "retrying"
 
     def _cancel_requested(self, task: TaskRecord, event: e.TaskCancelRequested) -> None:
-        if self._is_now(task, event, LIVE):
+        waits = task.wait is not None and task.wait.waits_for == "workflow"
+        if self._is_now(task, event, LIVE | {"deferred"} if waits else LIVE):
             self._check_worker(task, event)
             task.cancel_requested = True
 

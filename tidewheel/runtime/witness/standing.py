@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias
 from tidewheel.core import events as e
 from tidewheel.core.mapping import index_of, written_task
 from tidewheel.core.workflow import Task
+from tidewheel.runtime.witness.child import Asked
 from tidewheel.runtime.witness.deadline import DeadlineWitness
 from tidewheel.runtime.witness.definition import Definition
 from tidewheel.runtime.witness.findings import Findings
@@ -22,6 +23,8 @@ class Limits(Protocol):
 
     #: Attempts queued, leased or running, over all runs.
     active: int
+    #: What is said of runs that tasks ask for.
+    asked: Asked
 
 
 class RunStanding:
@@ -187,11 +190,16 @@ class RunStanding:
         if task.then and not isinstance(event, e.TaskCancelled):
             self._findings.add(2, f"{type(event).__name__} of {named(event)}: a person had decided '{task.then}'")
         task.then = ""
+        self._waits_no_more(task, event)
         task.phase = phase
-        task.wait = None
         self.open -= 1
         if event.task not in self.definition.tasks:
             self.tasks[written_task(event.task)].count(phase, 1)
+
+    def _waits_no_more(self, task: TaskRecord, event: e.TaskEvent) -> None:
+        if task.wait is not None and task.wait.waits_for in ("trigger", "workflow"):
+            self._limits.asked.ends_wait(task.wait, event, self._findings.at)
+        task.wait = None
 
 
 def index_in(event: e.TaskEvent) -> int:

@@ -25,10 +25,12 @@ from tidewheel.core.workflow import (
     RunEnd,
     RunWait,
     Schedule,
+    SubWorkflow,
     Switch,
     Task,
     TimeWait,
     Trigger,
+    TriggerDag,
     TriggerRule,
     WaitFor,
     Workflow,
@@ -69,6 +71,16 @@ def _other_run(rng: random.Random) -> RunWait:
     return RunWait(dag=rng.choice(DAGS), run_id=f"r{rng.randint(0, 25)}", states=states)
 
 
+def _ask(rng: random.Random, dag: str) -> Action:
+    """Ask another DAG for a run: one that is there or not, and takes these inputs or not. Those that wait for each
+    other's runs do so in one direction, or two of them could stand still for ever."""
+    inputs = {"n": NUMBER} if rng.random() < 0.2 else {}
+    below = DAGS[DAGS.index(dag) + 1 :]
+    if below and rng.random() < 0.6:
+        return SubWorkflow(dag=rng.choice(below), inputs=inputs)
+    return TriggerDag(dag=rng.choice((*DAGS, "nobody")), inputs=inputs)
+
+
 def write_workflow(rng: random.Random, dag: str, *, schedule: bool) -> Workflow:
     """A random workflow; without ``schedule`` it starts nothing by itself."""
     tasks: list[Task] = []
@@ -97,6 +109,10 @@ def write_workflow(rng: random.Random, dag: str, *, schedule: bool) -> Workflow:
     tasks = [
         _as_switch(rng, tasks, task) if number and rng.random() < 0.3 else task for number, task in enumerate(tasks)
     ]
+    if len(tasks) > 1 and rng.random() < 0.4:
+        number = rng.randrange(1, len(tasks))
+        timeout_ms = rng.choice([None, None, 2_000, 60_000])
+        tasks[number] = msgspec.structs.replace(tasks[number], action=_ask(rng, dag), timeout_ms=timeout_ms)
     catchup = rng.choice(_CATCHUPS)
     overlap: Overlap = rng.choice(_OVERLAPS) if catchup != "all" else "queue"
     every = Schedule(every_ms=rng.choice([30_000, 150_000]), catchup=catchup, overlap=overlap)

@@ -107,6 +107,23 @@ def get_run(dag: DagName, run_id: RunName, api: Api) -> Response:
 
 
 @read.get(
+    "/dags/{dag}/runs/{run_id}/children",
+    summary="List the runs that a run asked for",
+    responses=shapes.gives(views.Page[views.RunRow], "Runs, newest first."),
+)
+def list_children(dag: DagName, run_id: RunName, api: Api, limit: Limit = 100, after: After = None) -> Response:
+    """Runs that tasks of this one asked for, by `trigger` or `workflow`. The `parent` of each says which task did."""
+
+    def query(connection: reads.Connection) -> views.Page[views.RunRow]:
+        page = reads.list_runs(connection, parent=(dag, run_id), after=after, limit=limit)
+        if not page.items:
+            known_run(connection, dag, run_id)
+        return page
+
+    return answer(api.reads.read(query))
+
+
+@read.get(
     "/dags/{dag}/runs/{run_id}/events", summary="Audit a run", responses=shapes.gives(shapes.EventPage, "Events.")
 )
 def list_run_events(
