@@ -7,7 +7,7 @@ from scenes import NOW, task
 from waiting import HOUR, wait, waiting
 
 from tidewheel.core import events as e
-from tidewheel.core.workflow import Concurrency, Schedule
+from tidewheel.core.workflow import Concurrency, HttpWait, Schedule, Task, WaitFor
 
 
 def test_a_duration_counts_from_when_the_task_became_ready() -> None:
@@ -49,3 +49,22 @@ def test_each_item_of_a_fan_out_has_its_wait() -> None:
     outcome = begun(mapped)
     assert kinds(outcome)[-2:] == [("TaskExpanded", "m"), ("TaskDeferred", "m[0]")]
     assert waiting(outcome, "m[0]").resume_at == NOW + 24 * HOUR
+
+
+def test_a_waiter_is_told_the_request_with_its_secrets_unresolved() -> None:
+    what = HttpWait(
+        url="http://x/${{ run.id }}", headers={"A": "Bearer ${{ secrets.t }}"}, until="response.json.day == inputs.day"
+    )
+    outcome = begun(Task(id="w", action=WaitFor(what=what)))
+    asked = waiting(outcome, "w").asked
+    assert asked["request"] == {
+        "type": "http",
+        "method": "GET",
+        "url": "http://x/r",
+        "headers": {"A": ["Bearer ", {"kind": "secret", "name": "t"}]},
+    }
+    assert (asked["every_ms"], asked["until"], asked["inputs"], asked["run"]["id"]) == (60_000, what.until, {}, "r")
+    assert waiting(begun(Task(id="w", action=WaitFor(what=HttpWait(url="http://x")))), "w").asked == {
+        "request": {"type": "http", "method": "GET", "url": "http://x"},
+        "every_ms": 60_000,
+    }

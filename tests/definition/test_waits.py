@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tidewheel.core.workflow import ApprovalWait, RunWait, Task, TimeWait, WaitFor
+from tidewheel.core.workflow import ApprovalWait, HttpWait, RunWait, Task, TimeWait, WaitFor
 from tidewheel.definition.load import Loaded
 
 Expect = Callable[..., Loaded]
@@ -79,6 +79,15 @@ def test_runs_as_they_may_be_named(expect: Expect, written: str, meant: RunWait)
     assert loaded.tasks[0].action == WaitFor(what=meant, timeout_ms=604_800_000)
 
 
+def test_answers_as_they_may_be_asked_for(expect: Expect) -> None:
+    headers = 'headers: {X: "${{ secrets.y }}"}'
+    asked = f"{{url: http://x, every: 30s, until: '${{{{ response.json.n > 2 }}}}', {headers}}}"
+    loaded = expect(workflow(f"wait_for: {{http: {asked}, timeout: 1h}}")).workflow
+    assert loaded is not None
+    what = HttpWait(url="http://x", every_ms=30_000, until="response.json.n > 2", headers={"X": "${{ secrets.y }}"})
+    assert loaded.tasks[0].action == WaitFor(what=what, timeout_ms=3_600_000)
+
+
 def test_an_approval_is_waited_for_a_week_unless_it_says_otherwise(expect: Expect) -> None:
     loaded = expect(workflow("wait_for: {approval: {}}")).workflow
     assert loaded is not None
@@ -107,6 +116,12 @@ def test_an_approval_is_waited_for_a_week_unless_it_says_otherwise(expect: Expec
         ("wait_for: {run: {dag: x, run_id: y, states: [§won]}}", "bad_value", "one of success"),
         ('wait_for: {run: {dag: §"${{ run.id }}", run_id: y}}', "expression_not_allowed", "no place"),
         ('wait_for: {run: {dag: x, run_id: "${{ §inputs.y }}"}}', "unknown_name", "no input"),
+        ("wait_for: {http: {url: §ftp://x}}", "bad_url", "http://"),
+        ("wait_for: {http: {url: http://x, every: §10ms}}", "bad_duration", "too short"),
+        ("wait_for: {http: {url: http://x, until: §response.status}}", "not_boolean", "an 'until' must be"),
+        ("wait_for: {http: {url: http://x, until: §response.body == 'x'}}", "unknown_name", "no field 'response.body'"),
+        ("wait_for: {http: {url: http://x, until: §tasks.y.output}}", "name_not_available", "inputs, response, run"),
+        ('wait_for: {http: {url: "http://x/${{ §secrets.y }}"}}', "secret_not_allowed", "http headers"),
         ("wait_for: {time: 1h}, §pool: gpu", "conflict", "no slot"),
         ("wait_for: {time: 1h}, §retries: 2", "conflict", "longer 'timeout'"),
         ("wait_for: {time: 1h}, §timeout: 2h", "conflict", "within 'wait_for'"),

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import httpx
 import pytest
 
+from tidewheel.definition.expressions import CelEvaluator
 from tidewheel.log.interface import Log
+from tidewheel.worker.secrets import KnownSecrets
 from tidewheel_services.cli.app import app
+from tidewheel_services.waiter.polling import Poller
+from tidewheel_services.waiter.waiter import Waiter
 
 YAML = {"Content-Type": "application/yaml"}
 CLOSE = """
@@ -78,3 +84,74 @@ def test_a_person_decides(
     assert api.post(f"{run}/cancel").status_code == 202
     eventually(lambda: api.get(run).json()["state"] == "cancelled")
     assert waits() == []
+
+
+class Export:
+    """A service whose export is ready at the third request; it wants a token."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                outer.asked.append(f"{self.path} {self.headers['X-Token']}")
+                body = json.dumps({"state": "ready" if len(outer.asked) >= 3 else "busy", "url": "s3://x"}).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+
+@pytest.fixture
+def export() -> Iterator[Export]:
+    service = Export()
+    thread = threading.Thread(target=service.server.serve_forever, daemon=True)
+    thread.start()
+    yield service
+    service.server.shutdown()
+    service.server.server_close()
+
+
+def test_an_answer_is_asked_for_until_it_is_as_wanted(
+    api: httpx.Client, engine: Log, projected: str, export: Export, run_threads: Any, eventually: Callable[..., Any]
+) -> None:
+    text = f"""
+id: after_export
+tasks:
+  - id: ready
+    wait_for:
+      http:
+        url: {export.url}/exports/${{{{ run.id }}}}
+        headers: {{X-Token: "${{{{ secrets.export_token }}}}"}}
+        every: 1s
+        until: ${{{{ response.status == 200 && response.json.state == "ready" && run.id == "one" }}}}
+  - {{id: nobody, wait_for: {{http: {{url: "{export.url}", headers: {{X: "${{{{ secrets.unknown }}}}"}}}}}}}}
+"""
+    poller = Poller(KnownSecrets({"export_token": "hush-hush"}), CelEvaluator())
+    waiters = [Waiter(engine, projected, poller, name, look_s=0.1) for name in ("one", "two")]
+    with run_threads() as threads:
+        for waiter in waiters:
+            threads.run(waiter.run, waiter.instance)
+        assert api.post("/api/v1/dags", content=text, headers=YAML).status_code == 201
+        assert api.post("/api/v1/dags/after_export/runs", json={"run_id": "one"}).status_code == 201
+        run = "/api/v1/dags/after_export/runs/one"
+        eventually(lambda: api.get(run).json().get("state") == "failed")
+    task = api.get(f"{run}/tasks/ready").json()
+    assert (task["state"], task["output"]["json"]) == ("success", {"state": "ready", "url": "s3://x"})
+    assert export.asked == ["/exports/one hush-hush"] * 3, "one of two waiters works"
+    failed = api.get(f"{run}/tasks/nobody").json()
+    assert failed["state"] == "failed" and "secret 'unknown' is not known" in failed["reason"]
+    events = api.get(f"{run}/events", params={"task": "ready"}).json()["items"]
+    assert [(event["type"], event["actor"]) for event in events] == [
+        ("TaskDeferred", "scheduler"),
+        ("TaskSucceeded", "waiter"),
+    ]
+    assert "hush" not in json.dumps(events)

@@ -172,6 +172,19 @@ class OtherRun(_OtherDag, total=False):
     states: RunEnd | Sequence[RunEnd]
 
 
+class _Polled(TypedDict):
+    url: str | Expression
+
+
+class PolledHttp(_Polled, total=False):
+    """What a task waits for: an answer that makes ``until`` true."""
+
+    method: Literal["GET", "HEAD", "POST"]
+    headers: Mapping[str, Any]
+    every: Duration
+    until: Expression | str
+
+
 class Concurrency(TypedDict, total=False):
     """Of a DAG, over all its runs."""
 

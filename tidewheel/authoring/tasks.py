@@ -15,6 +15,7 @@ from tidewheel.authoring.keys import (
     KubernetesOptions,
     Method,
     OtherRun,
+    PolledHttp,
     StepKeys,
     TaskKeys,
 )
@@ -157,15 +158,17 @@ def wait_for(
     time: str | date | timedelta | Expression | None = None,
     approval: Approval | None = None,
     run: OtherRun | None = None,
+    http: PolledHttp | None = None,
     timeout: Duration | None = None,
     on_timeout: OnTimeout | None = None,
     **keys: Unpack[StepKeys],
 ) -> Task:
     """A task that waits for one thing, without a worker: ``time`` (a duration since it became ready, or an instant), an
-    ``approval``, or the end of another DAG's ``run``."""
+    ``approval``, the end of another DAG's ``run``, or an answer by ``http``."""
     place = here()
     condition = given(
-        {"time": time, "approval": approval, "run": run, "timeout": timeout, "on_timeout": on_timeout}, place
+        {"time": time, "approval": approval, "run": run, "http": http, "timeout": timeout, "on_timeout": on_timeout},
+        place,
     )
     positional: Keys = {"id": Given(name, place, 0), "wait_for": condition}
     return Task(open_dag(f"wait_for({name!r}, …)"), name, {**positional, **given(keys, place)}, place)

@@ -22,6 +22,8 @@ def _what(wait: Wait) -> str:
         return f"the end of run {wait.asked['run_id']} of '{wait.asked['dag']}'"
     if (child := launched_by(wait)) is not None:
         return f"{'the end of ' if wait.waits_for == 'workflow' else ''}run {child.run_id} of '{child.dag}'"
+    if wait.waits_for == "http" and "request" in wait.asked:
+        return f"an answer of {wait.asked['request']['url'].partition('?')[0]}"
     return _WHAT[wait.waits_for]
 
 

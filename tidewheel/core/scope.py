@@ -12,7 +12,7 @@ from tidewheel.core.assignment import ActionSpec, ContainerSpec, HttpSpec, Pytho
 from tidewheel.core.expressions import Evaluator, ExpressionError, Scope
 from tidewheel.core.mapping import instance_name
 from tidewheel.core.state import Dag, RunState
-from tidewheel.core.workflow import Celery, Container, Http, Kubernetes, Python, Run, Task, WorkerAction
+from tidewheel.core.workflow import Celery, Container, Http, HttpWait, Kubernetes, Python, Run, Task, WorkerAction
 
 #: How the ids of runs of slots begin; the slot follows.
 SCHEDULED = "scheduled__"
@@ -118,6 +118,15 @@ def render_action(task: Task, env: Mapping[str, str], scope: Scope, evaluator: E
         case Celery() | Kubernetes():
             name, arguments = call_of(action)
             return PythonSpec(callable=name, kwargs=evaluator.render(arguments, scope), env=texts)
+
+
+def render_request(wait: HttpWait, scope: Scope, evaluator: Evaluator) -> HttpSpec:
+    """The request that a waiter makes, secrets left to it. Raises ``ExpressionError``."""
+    return HttpSpec(
+        method=wait.method,
+        url=_text(wait.url, scope, evaluator),
+        headers={name: evaluator.render_text(value, scope) for name, value in wait.headers.items()},
+    )
 
 
 def _texts(values: tuple[str, ...], scope: Scope, evaluator: Evaluator) -> tuple[str, ...]:

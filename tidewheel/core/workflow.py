@@ -170,7 +170,18 @@ class RunWait(_Plain, frozen=True, tag_field="type", tag="run"):
     states: tuple[RunEnd, ...] = ("success",)
 
 
-Awaited = TimeWait | ApprovalWait | RunWait
+class HttpWait(_Plain, frozen=True, tag_field="type", tag="http"):
+    """Until the answer to a request is as wanted; a waiter asks every so often."""
+
+    url: str
+    method: str = "GET"
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    every_ms: int = 60_000
+    #: CEL source over ``response``; None: any status from 200 to 299.
+    until: str | None = None
+
+
+Awaited = TimeWait | ApprovalWait | RunWait | HttpWait
 
 
 class WaitFor(_Plain, frozen=True, tag_field="type", tag="wait_for"):

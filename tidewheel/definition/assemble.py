@@ -31,7 +31,7 @@ from tidewheel.core.zones import zone_of
 from tidewheel.definition.children import asks, assemble_child
 from tidewheel.definition.scalars import moment_ms
 from tidewheel.definition.shapes import Draft
-from tidewheel.definition.templates import has_expression, whole_expression
+from tidewheel.definition.templates import condition_source, has_expression
 from tidewheel.definition.waits import assemble_wait
 
 
@@ -56,12 +56,6 @@ def assemble(draft: Draft) -> Workflow:
         ),
         **optional,
     )
-
-
-def condition_source(written: str) -> str:
-    """The CEL of an ``if``: one whole ``${{ }}``, or a bare expression."""
-    whole = whole_expression(written) if has_expression(written) else None
-    return whole.source if whole is not None else written.strip()
 
 
 def _zone(schedule: Any) -> tzinfo:

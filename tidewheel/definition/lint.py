@@ -160,6 +160,8 @@ def _lint_action(task: Draft, findings: Findings) -> None:
         _lint_http(http, findings)
     if "wait_for" in entries:
         lint_wait(task, findings)
+        if isinstance(http := task.get("wait_for", {}).get("http"), Draft):
+            _lint_http(http, findings)
 
 
 def _lint_mapping(task: Draft, findings: Findings) -> None:

@@ -59,6 +59,8 @@ _EVENT_TYPES: Final = {
 }
 _EVENT_FIELDS: Final = ("key", "value", "headers", "topic", "partition", "offset", "timestamp")
 
+_RESPONSE_FIELDS: Final = ("status", "headers", "json", "text")
+
 #: These are no field names in CEL; every other id is.
 NOT_IN_EXPRESSIONS: Final = frozenset({"in", "true", "false", "null"})
 
@@ -86,11 +88,14 @@ class _Site:
     item: str = ""
     #: Whether it is about a record, which is known as ``event``.
     event: bool = False
+    #: Whether it is about an answer, which is known as ``response``.
+    response: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
         """What is known here beside the roots."""
-        return tuple(name for name in (self.item, "event" if self.event else "") if name)
+        beside = (self.item, "event" if self.event else "", "response" if self.response else "")
+        return tuple(name for name in beside if name)
 
 
 _DEFAULT_ROOTS: Final = frozenset({"run"})
@@ -127,6 +132,16 @@ def lint_expressions(draft: Draft, graph: Graph, findings: Findings) -> None:
         for place in (task, *_branches(task)):
             if "if" in place:
                 checker.condition(_Site(place["if"], place.node.entries["if"], _TASK_ROOTS, task.get("id")))
+        for site in _ends_of_waits(task):
+            checker.condition(site, "an 'until'")
+
+
+def _ends_of_waits(task: Draft) -> Iterator[_Site]:
+    """What a waiter looks for."""
+    wait = task.get("wait_for")
+    http = wait.get("http") if isinstance(wait, Draft) else None
+    if isinstance(http, Draft) and "until" in http:
+        yield _Site(http["until"], http.node.entries["until"], _WORKFLOW_ROOTS, task.get("id"), response=True)
 
 
 def _branches(task: Draft) -> list[Draft]:
@@ -141,7 +156,12 @@ def _task_sites(task: Draft) -> Iterator[_Site]:
     for action, keys in _TEMPLATED.items():
         if isinstance(written := task.get(action), Draft):
             sites += [_texts(written, key, _TASK_ROOTS, name) for key in keys]
-    sites += [_texts(task, key, _TASK_ROOTS, name) for key in ("wait_for", "inputs")]
+    sites += [_texts(task, "inputs", _TASK_ROOTS, name)]
+    if isinstance(wait := task.get("wait_for"), Draft):
+        sites += [_texts(wait, key, _TASK_ROOTS, name) for key in ("time", "run")]
+        if isinstance(http := wait.get("http"), Draft):
+            sites.append(_texts(http, "url", _TASK_ROOTS, name))
+            sites.append(_texts(http, "headers", _TASK_ROOTS, name, secrets=True))
     for site in chain(*sites):
         yield replace(site, item=task.get("as", "item")) if "for_each" in task.node.entries else site
 
@@ -295,6 +315,8 @@ class _Checker:
             )
             return "secret_not_allowed", why
         if root in site.names:
+            if root == "response" and site.response:
+                return _unknown("field", "response.", path[:1], _RESPONSE_FIELDS)
             return _unknown("field", "event.", path[:1], _EVENT_FIELDS) if site.event and root == "event" else None
         if root not in site.roots:
             known = ", ".join(sorted(site.roots.union(site.names)))
@@ -341,6 +363,8 @@ class _Checker:
         key = (site.event, site.names)
         if key not in self._environments:
             beside = {**dict.fromkeys(site.names, cel.Type.DYN), **(_EVENT_TYPES if site.event else {})}
+            if site.response:
+                beside["response.status"] = cel.Type.INT
             self._environments[key] = cel.NewEnv(variables={**self._variables(), **beside})
         return self._environments[key]
 

@@ -85,6 +85,12 @@ def whole_expression(text: str) -> Placeholder | None:
     return found
 
 
+def condition_source(written: str) -> str:
+    """The CEL of an ``if``: one whole ``${{ }}``, or a bare expression."""
+    whole = whole_expression(written) if has_expression(written) else None
+    return whole.source if whole is not None else written.strip()
+
+
 def _end_of_expression(text: str, position: int) -> int | None:
     depth = 0
     while position < len(text):

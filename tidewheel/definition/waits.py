@@ -7,16 +7,28 @@ from datetime import tzinfo
 from typing import Any, Final, get_args
 
 from tidewheel.core.scope import rfc3339
-from tidewheel.core.workflow import ApprovalWait, Awaited, OnTimeout, RunEnd, RunWait, TimeWait, WaitFor
+from tidewheel.core.workflow import ApprovalWait, Awaited, HttpWait, OnTimeout, RunEnd, RunWait, TimeWait, WaitFor
 from tidewheel.definition.mistakes import Findings
 from tidewheel.definition.nodes import Node, Scalar
 from tidewheel.definition.scalars import ScalarMistake, duration_ms, moment, moment_ms
-from tidewheel.definition.shapes import Choice, Draft, Duration, Key, ListOf, Record, Schema, Text, wrong_type
-from tidewheel.definition.templates import has_expression
+from tidewheel.definition.shapes import (
+    Choice,
+    Condition,
+    Draft,
+    Duration,
+    Key,
+    ListOf,
+    MapOf,
+    Record,
+    Schema,
+    Text,
+    wrong_type,
+)
+from tidewheel.definition.templates import condition_source, has_expression
 
 #: What a task may wait for; exactly one of them.
-CONDITIONS: Final = ("time", "approval", "run")
-LATER_CONDITIONS: Final = frozenset({"http", "kafka"})
+CONDITIONS: Final = ("time", "approval", "run", "http")
+LATER_CONDITIONS: Final = frozenset({"kafka"})
 #: A wait for anything but a time ends after so long, unless its ``timeout`` says otherwise.
 _TIMEOUT: Final = "7d"
 #: Keys of a task that are about a worker's work, and what to say of them beside a ``wait_for``.
@@ -89,6 +101,26 @@ _RUN: Final = Record(
     },
     one_of=("run_id", "logical_date"),
 )
+_HTTP: Final = Record(
+    "http",
+    {
+        "url": Key(Text(no_expression=""), "Where to ask; may hold ${{ }}.", required=True),
+        "method": Key(Choice(("GET", "HEAD", "POST")), "The request's method.", default="GET"),
+        "headers": Key(
+            MapOf(
+                "[A-Za-z0-9!#$%&'*+.^_`|~-]+",
+                Text(no_expression="", loose=True),
+                "a mapping of header names to values",
+                "not a legal header name",
+            ),
+            "Headers; values may hold ${{ }}, also ${{ secrets.NAME }}.",
+        ),
+        "every": Key(Duration(1_000), "Between two requests.", default="1m"),
+        "until": Key(
+            Condition(), "An expression over 'response'; true ends the wait. Without it a status from 200 to 299 does."
+        ),
+    },
+)
 WAIT_FOR: Final = Record(
     "wait_for",
     {
@@ -98,6 +130,7 @@ WAIT_FOR: Final = Record(
         ),
         "approval": Key(_APPROVAL, "A person's yes or no, by the command line or the API."),
         "run": Key(_RUN, "The end of a run of another DAG, also one that is yet to come."),
+        "http": Key(_HTTP, "An answer to a request that is made again and again."),
         **_ENDS,
     },
     later=LATER_CONDITIONS,
@@ -153,10 +186,21 @@ def assemble_wait(wait: Draft, zone: tzinfo) -> WaitFor:
     what: Awaited
     if "approval" in wait:
         what = ApprovalWait(roles=tuple(wait["approval"].get("roles", ())))
+    elif "http" in wait:
+        what = _http(wait["http"])
     else:
         run = wait["run"]
         what = RunWait(**{**run, "states": tuple(run.get("states", ("success",)))})
     return WaitFor(what=what, timeout_ms=ends.get("timeout", duration_ms(_TIMEOUT)), **more)
+
+
+def _http(written: Draft) -> HttpWait:
+    fields: dict[str, Any] = {name: written[name] for name in ("url", "method") if name in written}
+    if "every" in written:
+        fields["every_ms"] = written["every"]
+    if "until" in written:
+        fields["until"] = condition_source(written["until"])
+    return HttpWait(headers=dict(written.get("headers", {})), **fields)
 
 
 def _time(written: str, zone: tzinfo) -> TimeWait:

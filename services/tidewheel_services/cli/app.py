@@ -81,6 +81,7 @@ for family, commands in {
         processes.worker,
         processes.projector,
         processes.notifier,
+        processes.waiter,
         processes.listener,
         processes.api,
     ),

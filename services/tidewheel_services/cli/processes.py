@@ -145,6 +145,27 @@ def listener(
         )
 
 
+def waiter(
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = _LOOPBACK,
+    log: LogUrl = "",
+    postgres: Dsn = "",
+    name: Instance = "",
+) -> None:
+    """Run the waiter: it asks for what tasks wait for by HTTP. Of several one works, the others stand by."""
+    from tidewheel_services.process_log import log_to_stderr
+    from tidewheel_services.waiter.figures import WaiterFigures
+    from tidewheel_services.waiter.main import run_waiter
+
+    log_to_stderr()
+    with _exposed(metrics_host, metrics_port) as exposition:
+        run_waiter(
+            settings(log=log, postgres=postgres, instance=name),
+            stop_on_signals(),
+            show=None if exposition is None else lambda found: exposition.show(WaiterFigures(found)),
+        )
+
+
 def notifier(
     test: Annotated[
         str, typer.Option("--test", metavar="TARGET", help="Send a test to this target and end.", show_default=False)

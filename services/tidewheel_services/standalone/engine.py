@@ -123,6 +123,7 @@ class Engine:
         self._run("projector", self._project_events)
         self._run("listener", self._listen)
         self._run("notifier", self._notify)
+        self._run("waiter", self._wait_for_answers)
         self._run("postgres", self._keep_postgres)
         self._run("api", lambda: self._serve(listener))
         self.serve_pools({"default"})
@@ -174,6 +175,15 @@ class Engine:
 
         assert self._log is not None
         listen_on(self._log, self._settings, NAME, self._stop)
+
+    def _wait_for_answers(self) -> None:
+        from tidewheel_services.waiter.main import wait_on
+
+        assert self._log is not None
+        while not self._up.wait(0.2):
+            if self._stop.is_set():
+                return
+        wait_on(self._log, self._settings, NAME, self._stop)
 
     def _notify(self) -> None:
         from tidewheel_services.notifier.notifier import Notifier

@@ -11,10 +11,10 @@ from tidewheel.core.decide.decision import Decision
 from tidewheel.core.decide.defer import defer
 from tidewheel.core.expressions import ExpressionError
 from tidewheel.core.rules import RUN_ID_LENGTH_MAX
-from tidewheel.core.scope import rfc3339, scope_of, slot_run_id
+from tidewheel.core.scope import render_request, rfc3339, scope_of, slot_run_id
 from tidewheel.core.state import Dag
 from tidewheel.core.waits import FAULT, instant_ms, waits_for_of
-from tidewheel.core.workflow import ApprovalWait, RunWait, TimeWait, WaitFor
+from tidewheel.core.workflow import ApprovalWait, HttpWait, RunWait, TimeWait, WaitFor
 from tidewheel.core.zones import zone_of
 
 
@@ -32,6 +32,8 @@ def begin_wait(d: Decision[Dag], run_id: str, name: str, action: WaitFor) -> Non
                 detail = {"roles": what.roles}
             case RunWait():
                 detail = {"dag": what.dag, "run_id": _other_run(d, run_id, name, what), "states": what.states}
+            case HttpWait():
+                detail = _request(d, run_id, name, what)
     except ExpressionError as error:
         # Within a fan-out hundreds may begin, and fail, in one turn: each ends in a turn of its own.
         defer(d, run_id, name, waits_for_of(what), {FAULT: f"wait_for: {error}"}, resume_at=d.now)
@@ -41,6 +43,18 @@ def begin_wait(d: Decision[Dag], run_id: str, name: str, action: WaitFor) -> Non
         attempt = d.state.runs[run_id].task(name).attempt
         watcher = {"watcher_dag": d.state.dag, "watcher_run_id": run_id, "watcher_task": name}
         d.ask(WatchRun(dag=what.dag, run_id=detail["run_id"], **watcher, watcher_attempt=attempt))
+
+
+def _request(d: Decision[Dag], run_id: str, name: str, wait: HttpWait) -> dict[str, Any]:
+    """What a waiter needs: the request, how often, and what its condition sees beside the answer."""
+    run = d.state.runs[run_id]
+    scope = scope_of(d.state, run, name, run.task(name).attempt + 1)
+    detail: dict[str, Any] = {"request": render_request(wait, scope, d.rules.evaluator), "every_ms": wait.every_ms}
+    if wait.until is not None:
+        detail |= {"until": wait.until, "run": scope.run}
+        if "inputs" in wait.until:
+            detail["inputs"] = scope.inputs
+    return detail
 
 
 def _other_run(d: Decision[Dag], run_id: str, name: str, wait: RunWait) -> str:

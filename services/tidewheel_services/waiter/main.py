@@ -1,0 +1,36 @@
+"""Runs one waiter: opens the log, waits for it if it is away, and looks after waits until told to stop."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+
+from tidewheel.definition.expressions import CelEvaluator
+from tidewheel.log.interface import Log
+from tidewheel_services.config import Settings
+from tidewheel_services.waiter.polling import Poller
+from tidewheel_services.waiter.waiter import Waiter
+from tidewheel_services.waiting_for_log import open_when_there
+from tidewheel_services.worker.secrets import LocalSecrets
+
+
+def run_waiter(settings: Settings, stop: threading.Event, show: Callable[[Waiter], None] | None = None) -> None:
+    """Look after waits until ``stop``; ``show`` is told the waiter. Raises ``LogMisconfigured``."""
+    log = open_when_there(settings.log, stop)
+    if log is None:
+        return
+    try:
+        wait_on(log, settings, settings.instance or socket.gethostname(), stop, show)
+    finally:
+        log.close()
+
+
+def wait_on(
+    log: Log, settings: Settings, name: str, stop: threading.Event, show: Callable[[Waiter], None] | None = None
+) -> None:
+    """The same over an open log."""
+    waiter = Waiter(log, settings.postgres, Poller(LocalSecrets(), CelEvaluator()), name)
+    if show is not None:
+        show(waiter)
+    waiter.run(stop)

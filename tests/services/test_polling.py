@@ -1,0 +1,67 @@
+"""One look at what a task waits for by HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tidewheel.core.assignment import HttpSpec
+from tidewheel.definition.expressions import CelEvaluator
+from tidewheel.worker.secrets import KnownSecrets
+from tidewheel_services.waiter import polling
+from tidewheel_services.waiter.polling import BODY_BYTES_MAX, Came, Hopeless, Look, NotYet, Polled, Poller
+
+CLIENT = httpx.Client
+
+
+def look(monkeypatch: pytest.MonkeyPatch, answer: httpx.Response, until: str | None = None, **more: Any) -> Look:
+    """What comes of this answer."""
+
+    def mocked(**_: Any) -> httpx.Client:
+        return CLIENT(transport=httpx.MockTransport(lambda request: answer))
+
+    monkeypatch.setattr(polling.httpx, "Client", mocked)
+    polled = Polled(HttpSpec(method="GET", url="http://x"), 1_000, until, **more)
+    return Poller(KnownSecrets({"t": "hush-hush"}), CelEvaluator()).look(polled)
+
+
+def test_any_good_status_will_do_unless_it_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(look(monkeypatch, httpx.Response(204)), Came)
+    assert look(monkeypatch, httpx.Response(503)) == NotYet("answered 503")
+    assert isinstance(look(monkeypatch, httpx.Response(404), "response.status == 404"), Came)
+
+
+def test_the_condition_sees_the_answer_the_inputs_and_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    until = "response.json.day == inputs.day && response.headers['x-run'] == run.id"
+    answer = httpx.Response(200, json={"day": "monday"}, headers={"X-Run": "r"})
+    assert isinstance(look(monkeypatch, answer, until, inputs={"day": "monday"}, run={"id": "r"}), Came)
+    assert isinstance(look(monkeypatch, answer, until, inputs={"day": "sunday"}, run={"id": "r"}), NotYet)
+
+
+def test_what_does_not_evaluate_yet_is_not_there_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = look(monkeypatch, httpx.Response(200, text="busy"), "response.json.state == 'ready'")
+    assert isinstance(found, NotYet) and found.reason.startswith("answered 200; ${{ response.json.state")
+
+
+def test_large_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    came = look(monkeypatch, httpx.Response(200, text="x" * BODY_BYTES_MAX), "response.text.size() > 9")
+    assert came == Came('{"status":200,"headers":{}}')
+    assert isinstance(look(monkeypatch, httpx.Response(200, text="x" * (BODY_BYTES_MAX + 1))), NotYet)
+
+
+def test_an_output_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    came = look(monkeypatch, httpx.Response(200, text="you said hush-hush"))
+    assert isinstance(came, Came) and "you said" in came.output and "hush" not in came.output
+
+
+@pytest.mark.parametrize("url", ["http://", "ftp://x", "x"])
+def test_what_can_not_be_asked_is_hopeless(url: str) -> None:
+    polled = Polled(HttpSpec(method="GET", url=url), 1_000)
+    assert isinstance(Poller(KnownSecrets(), CelEvaluator()).look(polled), Hopeless)
+
+
+def test_nobody_there_is_not_yet() -> None:
+    polled = Polled(HttpSpec(method="GET", url="http://127.0.0.1:1/"), 1_000)
+    assert isinstance(Poller(KnownSecrets(), CelEvaluator()).look(polled), NotYet)
