@@ -15,6 +15,7 @@ from tidewheel.authoring import (
     celery,
     container,
     dag,
+    event,
     http,
     inputs,
     kubernetes,
@@ -344,5 +345,39 @@ def test_tasks_that_ask_for_runs() -> None:
                     "inputs": {"address": "${{ tasks.report.output.outputs.t }}"},
                 },
             ],
+        },
+    )
+
+
+def test_triggers_are_written_with_expressions_over_event() -> None:
+    with dag(
+        "some",
+        inputs={"day": {"type": "date"}},
+        triggers=[
+            {
+                "id": "late_file",
+                "kafka": {
+                    "topic": "landing.files",
+                    "filter": (event.value.kind == "orders") & (event.partition < 3),
+                    "dedupe_key": event.value.file_id,
+                    "inputs": {"day": event.value.day},
+                },
+            }
+        ],
+    ) as built:
+        shell("load", "./load")
+    kafka = {
+        "topic": "landing.files",
+        "filter": '${{ event.value.kind == "orders" && event.partition < 3 }}',
+        "dedupe_key": "${{ event.value.file_id }}",
+        "inputs": {"day": "${{ event.value.day }}"},
+    }
+    same(
+        built.compile(),
+        {
+            "id": "some",
+            "inputs": {"day": {"type": "date"}},
+            "triggers": [{"id": "late_file", "kafka": kafka}],
+            "tasks": [{"id": "load", "run": "./load"}],
         },
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -138,5 +139,14 @@ def test_without_kafka_records_are_published_by_hand(tmp_path: Path) -> None:
         run = httpx.get(f"{env['TIDEWHEEL_API']}/api/v1/dags/late_files/runs/trigger__landed:f1", timeout=20).json()
         assert (run["kind"], run["trigger"], run["origin"]) == ("kafka", "landed", "landing.files/0/0")
         assert run["inputs"] == {"file": "f1", "day": "2026-01-31"}
+        checks = {check["check"]: check for check in document("doctor", env=surroundings(flows, env))}
+        assert checks["Listeners"]["found"] == "1 topics that triggers name"
         (letter,) = eventually(lambda: document("dead-letters", env=env), 30, "a dead letter")
         assert letter["source_topic"] == "landing.files" and "trigger 'landed' of DAG 'late_files'" in letter["reason"]
+
+
+def surroundings(flows: Path, env: dict[str, str]) -> dict[str, str]:
+    """What `source .tidewheel/environment` would set."""
+    lines = (flows / ".tidewheel" / "environment").read_text().splitlines()
+    written = dict(line.removeprefix("export ").split("=", 1) for line in lines)
+    return {**env, **{name: shlex.split(value)[0] for name, value in written.items()}}

@@ -69,6 +69,7 @@ class TestKafkaFeed(FeedContract):
     def create(self, topic: str, partitions: int = 1) -> None:
         for future in self.admin.create_topics([NewTopic(topic, partitions, 1)], operation_timeout=20).values():
             future.result(20)
+        eventually(lambda: topic in self.admin.list_topics(timeout=20).topics, 30, f"{topic} to be seen")
 
     @pytest.fixture
     def feed(self, tmp_path: Path) -> Iterator[Feed]:
@@ -93,6 +94,8 @@ class TestKafkaFeed(FeedContract):
             if len({record.value for record in found}) == 20 and len(two.poll(0, 0.1).held) == 2:
                 break
         assert {record.value for record in found} == {b"%d" % number for number in range(20)}
+        assert feed.members() == ["l1", "l1"]
+        assert feed.missing([topic, self.prefix + "nosuch"]).keys() == {self.prefix + "nosuch"}
         one.close()
         poll_until_held(two, frozenset((topic, number) for number in range(4)))
         two.close()

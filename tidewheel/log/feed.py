@@ -82,5 +82,11 @@ class Feed(Protocol):
         Raises ``LogMisconfigured`` if there is no such topic.
         """
 
+    def members(self) -> Sequence[str] | None:
+        """Who is in the group of listeners now; None: that is not known here. One that died counts for some seconds."""
+
+    def missing(self, topics: Collection[str]) -> Mapping[str, str]:
+        """Which of these cannot be followed now, with the reason."""
+
     def close(self) -> None:
         """Let go of everything opened through this feed that its user has not closed."""

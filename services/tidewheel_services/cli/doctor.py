@@ -38,6 +38,7 @@ def doctor(log: LogUrl = "", postgres: Dsn = "", api: ApiUrl = "", as_json: Json
         _log,
         _triggers,
         _postgres,
+        _listeners,
         _api,
         _journal,
         _targets,
@@ -153,6 +154,42 @@ def _postgres(surroundings: Settings) -> Finding:
             "Postgres", "missing", f"{version}, without the read model's tables", "start `tidewheel projector`"
         )
     return Finding("Postgres", "ok", f"{version}, with the read model")
+
+
+def _listeners(surroundings: Settings) -> Finding:
+    """Whether somebody listens to the topics that triggers name, and whether they are there."""
+    import psycopg
+
+    from tidewheel.log.feeds import feed_beside, open_feed
+    from tidewheel.log.interface import LogError
+
+    query = (
+        "SELECT DISTINCT t -> 'kafka' ->> 'topic' FROM tidewheel.dags JOIN tidewheel.dag_versions USING (dag, version),"
+        " json_array_elements(definition -> 'triggers') t WHERE NOT removed ORDER BY 1"
+    )
+    try:
+        with psycopg.connect(surroundings.postgres, connect_timeout=_WAIT_S) as connection:
+            topics = [str(row[0]) for row in connection.execute(query)]
+    except psycopg.Error:
+        return Finding("Listeners", "optional", "not known, for the read model does not say")
+    if not topics:
+        return Finding("Listeners", "ok", "no DAG has triggers")
+    try:
+        feed = open_feed(surroundings.feed or feed_beside(surroundings.log))
+        try:
+            missing, members = feed.missing(topics), feed.members()
+        finally:
+            feed.close()
+    except LogError as error:
+        return Finding("Listeners", "missing", str(error), "set TIDEWHEEL_FEED (--feed) to where these topics are")
+    if members is not None and not members:
+        found = f"nobody listens to {len(topics)} topics that triggers name"
+        return Finding("Listeners", "missing", found, "start `tidewheel listener`; no record has been lost")
+    if missing:
+        found = "; ".join(f"{topic}: {why}" for topic, why in list(missing.items())[:5])
+        return Finding("Listeners", "missing", found, "create the topic, or correct the trigger that names it")
+    who = "" if members is None else f", heard by {', '.join(members[:5])}"
+    return Finding("Listeners", "ok", f"{len(topics)} topics that triggers name{who}")
 
 
 def _api(surroundings: Settings) -> Finding:

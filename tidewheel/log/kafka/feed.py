@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient
 from tidewheel.log.feed import Place, Stand, Taken
 from tidewheel.log.interface import LogMisconfigured, LogUnavailable, Record
 from tidewheel.log.kafka.client import (
+    CLIENT_ID_PREFIX,
     CONTACT_S_MAX,
     MESSAGE_BYTES_MAX,
     Config,
@@ -39,6 +40,8 @@ _SESSION_MS, _HEARTBEAT_MS = 6_000, 1_500
 _BEGIN_RETRY_S = 0.2
 _POLL_S_MAX = 0.2
 _PUBLISH_S_MAX = 10.0
+_LISTENER = "listener-"
+_CLIENT_ID = CLIENT_ID_PREFIX + _LISTENER
 #: ``offsets_for_times`` takes these for times. The latest is that of committed records: what is in an open transaction
 #: now comes behind it.
 _EARLIEST, _LATEST = -2, -1
@@ -70,16 +73,15 @@ class KafkaFeed:
 
     def __init__(self, servers: str, group: str, options: Mapping[str, str] | None = None) -> None:
         self._servers = servers
+        self._group = group
         self._options = options or {}
-        config = consumer_config(servers, self._options, group)
-        self._config = config
+        self._config = consumer_config(servers, self._options, group)
         self._opened: list[KafkaFollower] = []
 
     def follower(self, instance: str) -> KafkaFollower:
         """Join the group."""
-        config = {**self._config, "client.id": unique_client_id(f"listener-{instance}")}
-        admin = AdminClient(cast("dict[str, str | int | float | bool]", base_config(self._servers, self._options)))
-        follower = KafkaFollower(config, self._servers, admin)
+        config = {**self._config, "client.id": unique_client_id(f"{_LISTENER}{instance}")}
+        follower = KafkaFollower(config, self._servers, self._admin())
         self._opened.append(follower)
         return follower
 
@@ -113,6 +115,26 @@ class KafkaFeed:
             why = "is it up?" if fault is None else fault.str()
             raise LogUnavailable(f"Kafka at {self._servers} took no record for {topic}: {why}")
         return place_of(message)[1], cast(int, message.offset())
+
+    def members(self) -> list[str]:
+        """By their client ids, which hold the instance's name."""
+        try:
+            groups = self._admin().list_groups(self._group, timeout=CONTACT_S_MAX)
+        except KafkaException as error:
+            raise unavailable(self._servers, "asking for the listeners", error) from error
+        names = (str(member.client_id).removeprefix(_CLIENT_ID) for group in groups for member in group.members)
+        return sorted(name.rpartition("-")[0] for name in names)
+
+    def missing(self, topics: Collection[str]) -> Mapping[str, str]:
+        """As the metadata say."""
+        try:
+            known = self._admin().list_topics(timeout=CONTACT_S_MAX).topics
+        except KafkaException as error:
+            raise unavailable(self._servers, "asking for its topics", error) from error
+        return {topic: "there is no such topic, or it may not be seen" for topic in topics if topic not in known}
+
+    def _admin(self) -> AdminClient:
+        return AdminClient(cast("dict[str, str | int | float | bool]", base_config(self._servers, self._options)))
 
     def close(self) -> None:
         """Close what was opened and not closed."""

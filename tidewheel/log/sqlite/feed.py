@@ -92,6 +92,13 @@ class SqliteFeed:
             )
         return 0, offset
 
+    def members(self) -> None:
+        """Nobody keeps count."""
+
+    def missing(self, topics: Collection[str]) -> Mapping[str, str]:
+        """None: a topic nobody has published to is an empty one."""
+        return {}
+
     def end(self, topic: str, db: sqlite3.Connection) -> int:
         """One past the topic's last record."""
         found = db.execute("SELECT position FROM ends WHERE topic = ?", (topic,)).fetchone()
