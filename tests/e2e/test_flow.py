@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import httpx
@@ -11,9 +12,11 @@ from tests.e2e.running import dev, document, eventually, tidewheel
 EXAMPLE = Path(__file__).parents[2] / "examples" / "month_end"
 
 
-def test_a_run_takes_one_way_or_another_and_both_sides_know_of_each_other() -> None:
-    assert tidewheel("validate", EXAMPLE).stdout == "3 files good\n"
-    with dev(EXAMPLE) as (_, env):
+def test_a_run_takes_one_way_or_another_and_both_sides_know_of_each_other(tmp_path: Path) -> None:
+    flows = tmp_path / "flows"
+    shutil.copytree(EXAMPLE, flows)
+    assert tidewheel("validate", flows).stdout == "3 files good\n"
+    with dev(flows) as (_, env):
         run = document("trigger", "month_end", "--run-id", "full", "--wait", env=env)
         assert (run["state"], run["counts"]) == ("success", {"success": 5, "skipped": 1})
         shown = document("show", "month_end", "full", env=env)

@@ -168,6 +168,9 @@ def mixed_day(writer: JournalWriter, seed: int = 1) -> None:
         e.SlotsSkipped(
             dag="dag_0", first=START, last=START + 86_400_000, count=1, reason="catchup none", at=START + 91_000
         ),
+        e.BackfillStarted(
+            dag="dag_0", backfill_id="b1", first=START - 86_400_000, last=START, slots=2, at=START + 91_500
+        ),
         e.DagRemoved(dag="dag_5", reason="file deleted", at=START + 92_000),
         deployed("dag_1", ("extract", "load", "report", "publish"), version="v2", at=START + 93_000),
         e.RunCreated(
@@ -179,6 +182,18 @@ def mixed_day(writer: JournalWriter, seed: int = 1) -> None:
             interval_start=START,
             interval_end=START + 94_000,
             at=START + 94_001,
+        ),
+        e.RunCreated(
+            dag="dag_3",
+            run_id="asked",
+            version="v1",
+            kind="workflow",
+            parent_dag="dag_0",
+            parent_run_id="r0",
+            parent_task="load",
+            parent_attempt=1,
+            depth=1,
+            at=START + 94_002,
         ),
         e.WorkerSuspended(pool="default", worker="w1", reason="a lease expired", at=START + 95_000),
         e.WorkerRenewed(pool="default", worker="w1", expires_at=START + 190_000, at=START + 96_000),

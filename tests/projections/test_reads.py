@@ -108,6 +108,15 @@ def test_a_dag_shows_its_newest_run_and_its_slot_cursor(day: psycopg.Connection)
     assert detail is not None and [task["id"] for task in detail.definition["tasks"]] == ["extract", "load", "report"]
 
 
+def test_runs_that_a_run_asked_for_are_its_children(day: psycopg.Connection) -> None:
+    (child,) = reads.list_runs(day, parent=("dag_0", "r0")).items
+    assert (child.dag, child.run_id, child.kind) == ("dag_3", "asked", "workflow")
+    assert child.parent == {"dag": "dag_0", "run_id": "r0", "task": "load", "attempt": 1}
+    assert reads.list_runs(day, parent=("dag_0", "r1")).items == []
+    assert reads.list_runs(day, parent=("", "")).items == []
+    assert all(run.parent is None for run in reads.list_runs(day, dag="dag_0").items)
+
+
 def test_events_of_a_run_are_in_order_without_heartbeats(day: psycopg.Connection) -> None:
     events = reads.list_events(day, "dag_0", run_id="r0")
     assert [event.type for event in events][:4] == ["RunCreated", "RunStarted", "TaskQueued", "TaskLeased"]

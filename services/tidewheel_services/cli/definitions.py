@@ -68,7 +68,6 @@ def as_document(mistake: Mistake) -> dict[str, object]:
         "column": mistake.column,
         "code": mistake.code,
         "message": mistake.message,
-        "severity": "error",
     }
 
 
