@@ -18,7 +18,14 @@ def test_it_counts_what_it_has_and_says_when_it_does_not_turn(tmp_path: Path) ->
     site.listen()
     shown = {figure.name: figure.values for figure in figures.figures()}
     assert shown["listener_info"] == [({"instance": "l1"}, 1)]
-    for name, value in (("triggers", 2), ("topics", 1), ("partitions", 1), ("records", 1), ("runs", 2)):
+    for name, value in (
+        ("triggers", 2),
+        ("topics", 1),
+        ("partitions", 1),
+        ("records", 1),
+        ("runs", 2),
+        ("lag_records", 0),
+    ):
         assert shown[f"listener_{name}"] == [({}, value)], name
     assert shown["listener_missing_topics"] == []
     # The engine's clock here is another year's.

@@ -61,6 +61,9 @@ class Follower(Protocol):
     def offsets_at(self, places: Collection[Place], timestamp: int) -> Mapping[Place, int]:
         """Of each place the offset of its first record written at ``timestamp`` (ms) or later; the end, if none is."""
 
+    def behind(self) -> int:
+        """Records from where it reads up to the ends last seen, of what it holds."""
+
     def commit(self, stands: Mapping[Place, Stand]) -> None:
         """Remember these. What is not held any more is somebody else's to say, and left out."""
 

@@ -94,6 +94,7 @@ class FeedContract:
         follower = self.follow(feed, {TOPIC: since})
         records, fresh = take(follower, 2)
         assert values(records) == [b"after", b"later"]
+        assert follower.behind() == 0
         assert fresh == {(TOPIC, 0): Stand(1, since)}
         follower.close()
 

@@ -27,6 +27,7 @@ class ListenerFigures:
         yield figure("listener_partitions", "Partitions of them that this listener reads", status.partitions)
         missing = [({"topic": topic}, 1) for topic in sorted(status.missing)]
         yield Figure("listener_missing_topics", "1 for each topic that cannot be followed now", missing)
+        yield figure("listener_lag_records", "Records up to the ends last seen", status.behind)
         yield figure("listener_records", "Records read", status.records, "counter")
         yield figure("listener_runs", "Runs asked for", status.runs, "counter")
         yield figure("listener_dead_letters", "Records a trigger could not judge", status.dead_letters, "counter")

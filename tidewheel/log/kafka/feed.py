@@ -215,6 +215,14 @@ class KafkaFollower:
         without = [place for place, offset in found.items() if offset < 0]
         return found | self._offsets(without, _LATEST) if without else found
 
+    def behind(self) -> int:
+        """By the high watermarks that came with what was fetched."""
+        total = 0
+        for place, offset in self._next.items():
+            marks = self._consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
+            total += max(0, marks[1] - offset) if marks is not None else 0
+        return total
+
     def commit(self, stands: Mapping[Place, Stand]) -> None:
         """Commit offsets with ``known`` as their metadata; a refusal means that others read on from earlier ones."""
         mine = {place: stand for place, stand in stands.items() if place in self._next}

@@ -137,6 +137,8 @@ class SqliteFollower:
         self._feed = feed
         self._topics: dict[str, int] = {}
         self._next: dict[str, int] = {}
+        #: The state of the file in which nothing was found.
+        self._seen: tuple[int, int] | None = None
 
     @property
     def missing(self) -> Mapping[str, str]:
@@ -146,6 +148,7 @@ class SqliteFollower:
     def follow(self, topics: Mapping[str, int]) -> None:
         """Read these."""
         self._topics = dict(topics)
+        self._seen = None
         self._next = {topic: offset for topic, offset in self._next.items() if topic in topics}
 
     def poll(self, max_records: int, timeout_s: float) -> Taken:
@@ -154,9 +157,7 @@ class SqliteFollower:
         fresh = {(topic, 0): self._begin(topic) for topic in sorted(self._topics.keys() - self._next.keys())}
         self._next |= {topic: stand.offset for (topic, _), stand in fresh.items()}
         while True:
-            records: list[Record] = []
-            for topic in self._next:
-                records += self._read(topic, max_records - len(records))
+            records = self._look(max_records)
             remaining = deadline - time.monotonic()
             if records or fresh or remaining <= 0:
                 return Taken(tuple(records), fresh, frozenset((topic, 0) for topic in self._next))
@@ -167,6 +168,11 @@ class SqliteFollower:
         with self._feed.reading() as db:
             return {place: self._offset_at(db, place[0], timestamp) for place in places}
 
+    def behind(self) -> int:
+        """Up to the ends of now."""
+        with self._feed.reading() as db:
+            return sum(self._feed.end(topic, db) - offset for topic, offset in self._next.items())
+
     def commit(self, stands: Mapping[Place, Stand]) -> None:
         """Write them down."""
         with self._feed.transaction("committing positions") as db:
@@ -176,6 +182,18 @@ class SqliteFollower:
     def close(self) -> None:
         """Let go."""
         self._next.clear()
+
+    def _look(self, most: int) -> list[Record]:
+        """What is there, if the file has changed since nothing was."""
+        with self._feed.reading() as db:
+            now = (int(db.execute("PRAGMA data_version").fetchone()[0]), db.total_changes)
+        if now == self._seen:
+            return []
+        records: list[Record] = []
+        for topic in self._next:
+            records += self._read(topic, most - len(records))
+        self._seen = None if records else now
+        return records
 
     def _begin(self, topic: str) -> Stand:
         with self._feed.transaction("beginning a topic") as db:

@@ -26,9 +26,8 @@ triggers have no floor any more; without it a listener that was away would take 
 letter, with the record and the reason, and the position moves on. A record that is not of the DAG's interest is not
 written down anywhere.
 
-Beside triggers there is a place for *waits* (``wait_for: kafka``): whoever is told of each record by the loop
-(``listener.Judge``) and may append to ``commands`` as well. Its subscriptions are the open deferrals of the journal,
-which ``definitions`` hands on as it reads them; records from before a wait began are read by a reader of its own, on
-the partitions this member holds, from ``offsets_at`` on; and a partition that comes to a member is looked through anew
-for each wait that is open, since ending an ended wait is refused.
+Beside triggers there is a place for *waits* on records: ``Listener`` shows each record to what subscribes to its topic,
+and appends what comes of it. A wait would subscribe by its open deferral in the journal, which ``definitions`` reads
+anyhow, and append to ``commands``. Records from before it began are read from ``offsets_at`` on, on the partitions this
+member holds, and again when a partition comes to a member, for ending a wait that has ended is refused.
 """

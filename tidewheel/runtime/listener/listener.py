@@ -39,6 +39,8 @@ class Status(msgspec.Struct):
     partitions: int = 0
     #: Topics that cannot be followed now, with the reason.
     missing: Mapping[str, str] = {}
+    #: Records up to the ends last seen.
+    behind: int = 0
     records: int = 0
     runs: int = 0
     dead_letters: int = 0
@@ -168,6 +170,7 @@ class Listener:
         status.topics = len(self._definitions.topics())
         status.partitions = len(self._next)
         status.missing = follower.missing
+        status.behind = follower.behind()
         status.records += records
         status.turned_at = self._clock()
         status.fault = ""
