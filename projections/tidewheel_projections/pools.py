@@ -56,6 +56,8 @@ class PoolTask(msgspec.Struct):
     worker: str
     enqueued_at: int
     granted_at: int | None
+    #: Percent of the pool's slots that the DAG may hold; None: no bound.
+    max_pool_share: int | None
     shard_seq: int
 
 
@@ -108,6 +110,7 @@ class PoolRows:
             worker="",
             enqueued_at=event.at,
             granted_at=None,
+            max_pool_share=event.max_pool_share,
             shard_seq=shard_seq,
         )
         self.changed_tasks.add(key)

@@ -226,6 +226,31 @@ WHERE pool = %(pool)s::text COLLATE "C"
 ORDER BY dag, run_id, task, attempt
 LIMIT %(limit)s::bigint
 
+-- name: list_pool_dags
+WITH page AS (
+    SELECT dag, coalesce(sum(pool_slots) FILTER (WHERE state = 'held'), 0)::bigint AS used,
+           count(*) FILTER (WHERE state = 'held') AS held, count(*) FILTER (WHERE state = 'waiting') AS waiting,
+           min(max_pool_share) AS max_pool_share
+    FROM tidewheel.pool_tasks
+    WHERE pool = %(pool)s::text COLLATE "C"
+      AND (%(dag)s::text IS NULL OR dag = %(dag)s::text COLLATE "C")
+      AND (%(after)s::text IS NULL OR dag > %(after)s::text COLLATE "C")
+    GROUP BY dag
+    ORDER BY dag
+    LIMIT %(limit)s::bigint
+), capacity AS (
+    SELECT least(p.slots, w.slots) AS slots
+    FROM tidewheel.pools p
+    CROSS JOIN LATERAL (
+        SELECT coalesce(sum(slots), 0)::bigint AS slots FROM tidewheel.workers w WHERE w.pool = p.pool AND w.state = 'active'
+    ) w
+    WHERE p.pool = %(pool)s::text COLLATE "C"
+)
+SELECT page.dag, page.used, page.held, page.waiting, page.max_pool_share,
+       greatest(1, page.max_pool_share * capacity.slots / 100) AS share_slots
+FROM page CROSS JOIN capacity
+ORDER BY page.dag
+
 -- name: list_dead_letters
 SELECT partition, log_offset AS offset, tidewheel.iso(at) AS at, source_topic, source_partition, source_offset,
        encode(left_key, 'escape') AS key, octet_length(value) AS value_bytes, code, reason

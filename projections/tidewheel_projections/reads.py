@@ -28,6 +28,7 @@ from tidewheel_projections.views import (
     EventRow,
     LogRow,
     Page,
+    PoolDagRow,
     PoolRow,
     PoolTaskRow,
     PositionRow,
@@ -320,6 +321,15 @@ def list_pool_tasks(
         limit,
         lambda row: (row.dag, row.run_id, row.task, row.attempt),
     )
+
+
+def list_pool_dags(
+    connection: Connection, pool: str, *, dag: str | None = None, after: str | None = None, limit: int = 1000
+) -> Page[PoolDagRow]:
+    """The DAGs that hold slots of a pool or wait for some."""
+    (name,) = _cursor(after, str)
+    parameters = {"pool": pool, "dag": dag, "after": name}
+    return _page(connection, PoolDagRow, "list_pool_dags", parameters, limit, lambda row: (row.dag,))
 
 
 def list_dead_letters(connection: Connection, *, after: str | None = None, limit: int = 100) -> Page[DeadLetterRow]:

@@ -315,6 +315,7 @@ POOL_TASKS = Table(
         ("worker", "text"),
         ("enqueued_at", "instant"),
         ("granted_at", "instant"),
+        ("max_pool_share", "integer"),
         ("shard_seq", "bigint"),
     ),
 )

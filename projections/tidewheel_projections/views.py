@@ -301,6 +301,17 @@ class PoolTaskRow(msgspec.Struct, frozen=True):
     shard_seq: int
 
 
+class PoolDagRow(msgspec.Struct, frozen=True):
+    """What a DAG has of a pool now. ``share_slots``: what ``max_pool_share`` (percent) comes to; None: no bound."""
+
+    dag: str
+    used: int
+    held: int
+    waiting: int
+    max_pool_share: int | None
+    share_slots: int | None
+
+
 class DeadLetterRow(msgspec.Struct, frozen=True):
     """A record nobody could use. ``key`` and ``value`` are what can be shown of them as text."""
 

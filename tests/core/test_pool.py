@@ -178,6 +178,7 @@ COMMANDS = st.one_of(
         pool_slots=st.integers(1, 3),
         priority=st.integers(0, 2),
         logical_date=st.integers(0, 3),
+        max_pool_share=st.sampled_from([None, 1, 30, 50, 100]),
     ),
     st.builds(
         c.ReleaseSlot,

@@ -90,7 +90,11 @@ def files(draw: st.DrawFn) -> dict[str, Any]:
                 priority=st.integers(-9, 9),
                 env=ENV,
                 defaults=optional(**SHARED),
-                concurrency=optional(max_runs=st.integers(1, 20), max_tasks=st.integers(1, 9)),
+                concurrency=optional(
+                    max_runs=st.integers(1, 20),
+                    max_tasks=st.integers(1, 9),
+                    max_pool_share=st.sampled_from(["1%", "100%"]),
+                ),
                 schedule=st.sampled_from(["0 6 * * *", {"every": "15m"}, {"cron": ["0 6 * * 1"], "catchup": "all"}]),
                 inputs=st.dictionaries(
                     WORDS, st.sampled_from([{"type": "string"}, {"type": "array", "default": [1]}]), max_size=2

@@ -44,12 +44,6 @@ def test_every_property_has_a_description() -> None:
     walk(workflow_schema())
 
 
-def test_keys_to_come_are_not_in_it() -> None:
-    text = workflow_schema_text()
-    for key in ("max_pool_share",):
-        assert f'"{key}"' not in text
-
-
 @pytest.mark.parametrize(
     "text",
     [

@@ -57,7 +57,7 @@ def test_every_key_of_the_language_arrives(expect: Expect) -> None:
         "region": Input(type="string"),
         "note": Input(type="string", default=None, required=False),
     }
-    assert workflow.concurrency == Concurrency(max_runs=1, max_tasks=16)
+    assert workflow.concurrency == Concurrency(max_runs=1, max_tasks=16, max_pool_share=30)
     assert workflow.env == {"STAGE": "prod"}
     extract, load, report = workflow.tasks
     assert extract.action == Python(callable="shop.etl:extract", with_={"day": "${{ inputs.day }}", "limit": 3})
@@ -127,7 +127,7 @@ def test_a_misspelt_key_is_refused_with_the_nearest(message: Message, marked: st
 @pytest.mark.parametrize(
     "marked",
     [
-        f"id: a\nconcurrency: {{§max_pool_share: 30%}}\n{TASKS}",
+        task("wait_for: {§kafka: {}}"),
     ],
 )
 def test_keys_of_the_language_to_come_are_refused_and_not_ignored(message: Message, marked: str) -> None:

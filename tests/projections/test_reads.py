@@ -141,7 +141,7 @@ def test_pools_show_who_waits_and_who_holds(writer: JournalWriter, dsn: str) -> 
     writer.write(
         e.WorkerJoined(pool="p", worker="w", slots=4, mail_partition=0, expires_at=START + 1, host="h", at=START),
         e.TaskEnqueued(**slot, task="a", pool_slots=3, priority=0, logical_date=START),
-        e.TaskEnqueued(**slot, task="b", pool_slots=2, priority=9, logical_date=START),
+        e.TaskEnqueued(**slot, task="b", pool_slots=2, priority=9, logical_date=START, max_pool_share=80),
         e.SlotGranted(**slot, task="a", worker="w"),
     )
     project_all(writer.to, dsn)
@@ -152,6 +152,9 @@ def test_pools_show_who_waits_and_who_holds(writer: JournalWriter, dsn: str) -> 
         assert [worker.used for worker in reads.list_workers(connection, pool="p").items] == [3]
         waiting = reads.list_pool_tasks(connection, "p", state="waiting").items
         assert [(row.task, row.priority) for row in waiting] == [("b", 9)]
+        (mine,) = reads.list_pool_dags(connection, "p", dag="etl").items
+        assert (mine.used, mine.held, mine.waiting, mine.max_pool_share, mine.share_slots) == (3, 1, 1, 80, 3)
+        assert reads.list_pool_dags(connection, "p", dag="other").items == []
         writer.write(e.SlotReleased(**slot, task="a"), e.SlotRefused(**slot, task="b", reason="too wide"))
         project_all(writer.to, dsn)
         pool = reads.get_pool(connection, "p")

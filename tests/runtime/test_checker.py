@@ -115,8 +115,8 @@ def at_pool(kind: type[Any], name: str, attempt: int = 1, /, **more: Any) -> Any
     return kind(**{"pool": "default", "dag": "d", "run_id": "r", "task": name, "attempt": attempt, "at": NOW, **more})
 
 
-def enqueued(name: str, attempt: int = 1, slots: int = 1) -> e.TaskEnqueued:
-    fields = {"pool_slots": slots, "priority": 0, "logical_date": 0}
+def enqueued(name: str, attempt: int = 1, slots: int = 1, **more: Any) -> e.TaskEnqueued:
+    fields = {"pool_slots": slots, "priority": 0, "logical_date": 0, **more}
     return at_pool(e.TaskEnqueued, name, attempt, **fields)  # type: ignore[no-any-return]
 
 
@@ -578,6 +578,19 @@ POOL_CASES = [
         5,
         "3 slots of pool 'default' are in use; it has 2",
         id="pool-overfull",
+    ),
+    pytest.param(
+        [
+            joined(slots=4),
+            enqueued("a", max_pool_share=25),
+            enqueued("b", max_pool_share=25),
+            granted("a"),
+            granted("b"),
+        ],
+        4,
+        5,
+        "DAG 'd' holds 2 of 4 slots of pool 'default'; its share is 25%",
+        id="share-exceeded",
     ),
     pytest.param(
         [joined(slots=1), enqueued("a"), enqueued("b"), granted("a"), granted("b")],

@@ -19,7 +19,7 @@ RUN = {"dag": "d", "run_id": "r", "version": "v1", "state": "running", "kind": "
 
 def task(name: str, ordinal: int, state: str, instance: int | None = None, **more: Any) -> dict[str, Any]:
     times = {"queued_at": AT, "started_at": AT, "ended_at": AT, "retry_at": None}
-    place = {"task": name, "ordinal": ordinal, "instance": instance, "pool": "default"}
+    place = {"task": name, "ordinal": ordinal, "instance": instance, "pool": "default", "pool_slots": 1}
     return {**place, "state": state, "attempt": 1, "reason": "", **times, **more}
 
 
@@ -68,6 +68,22 @@ def test_instances_that_wait_for_their_turn_are_one_line() -> None:
         "2 instances of load wait for one of the 8 before them to end (max_parallel)",
         "join waits for load (deferred)",
     ]
+
+
+@pytest.mark.parametrize(("used", "said"), [(2, ""), (3, "; DAG d holds 3 and may hold 3 (30%, max_pool_share)")])
+def test_a_task_whose_dag_holds_its_share_of_the_pool_says_so(used: int, said: str) -> None:
+    class Pools(Definitions):
+        def get(self, *path: str, **more: Any) -> Any:
+            if path == ("pools", "default"):
+                return {"workers": 1, "slots": None, "worker_slots": 10, "used": 4, "waiting": 9}
+            if path == ("pools", "default", "dags"):
+                assert more == {"dag": "d"}
+                return {"items": [{"dag": "d", "used": used, "max_pool_share": 30, "share_slots": 3}]}
+            return super().get(*path, **more)
+
+    api: Any = Pools([{"id": "load"}])
+    (line,) = explain_waiting(api, RUN, [task("load", 0, "queued")])
+    assert line == f"load waits in pool default: 4 of 10 slots are in use, 9 wait{said}"
 
 
 def test_a_wait_says_what_for(capsys: pytest.CaptureFixture[str]) -> None:

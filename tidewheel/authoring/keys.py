@@ -190,6 +190,7 @@ class Concurrency(TypedDict, total=False):
 
     max_runs: int
     max_tasks: int
+    max_pool_share: str
 
 
 #: Of a DAG's runs. A negative ``within`` warns so long before the deadline of the same ``from``.

@@ -376,6 +376,8 @@ class EnqueueTask(AttemptCommand, frozen=True, kw_only=True):
     pool_slots: int = 1
     priority: int = 0
     logical_date: int = 0
+    #: Percent of the pool's slots that the DAG may hold there; None: no bound.
+    max_pool_share: int | None = None
 
 
 class ReleaseSlot(AttemptCommand, frozen=True, kw_only=True):

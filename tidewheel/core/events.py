@@ -434,11 +434,12 @@ class WorkerLeft(PoolEvent, frozen=True, kw_only=True):
 
 
 class TaskEnqueued(SlotEvent, frozen=True, kw_only=True):
-    """An attempt waits in this pool."""
+    """An attempt waits in this pool. Its DAG may hold ``max_pool_share`` percent of the slots; None: no bound."""
 
     pool_slots: int
     priority: int
     logical_date: int
+    max_pool_share: int | None = None
 
 
 class SlotGranted(SlotEvent, frozen=True, kw_only=True):

@@ -12,13 +12,14 @@ from immutables import Map
 
 from tidewheel.core.backfill import Backfill
 from tidewheel.core.coverage import Era, Span
-from tidewheel.core.fold.pool import head_place
+from tidewheel.core.fold.pool import head_place, share_needs
 from tidewheel.core.fold.run import place_of
 from tidewheel.core.fold.task import ready_place
 from tidewheel.core.graph import Tally, define
 from tidewheel.core.mapping import Fan
 from tidewheel.core.ordered import Ordered
 from tidewheel.core.parent import Parent
+from tidewheel.core.shares import capacity_of
 from tidewheel.core.state import (
     Aggregate,
     Dag,
@@ -243,6 +244,10 @@ def _pool(stored: _StoredPool) -> Pool:
     for lease in stored.leases:
         live[lease.key[0]] += lease.pool_slots
         held[lease.worker] += lease.pool_slots
+    waiting = Map({item.key: item for item in stored.waiting})
+    needs = {dag: share_needs(waiting, queue, live[dag]) for dag, queue in queues.items()}
+    offered = sum(worker.slots for worker in stored.workers.values() if not worker.suspended)
+    capacity = capacity_of(stored.slots, offered)
     return Pool(
         pool=stored.pool,
         seq=stored.seq,
@@ -250,10 +255,12 @@ def _pool(stored: _StoredPool) -> Pool:
         description=stored.description,
         arrivals=stored.arrivals,
         workers=Map(stored.workers),
-        waiting=Map({item.key: item for item in stored.waiting}),
+        waiting=waiting,
         leases=Map({lease.key: lease for lease in stored.leases}),
         queues=Map(queues),
-        heads=Ordered(head_place(dag, queue, live[dag]) for dag, queue in queues.items()),
+        heads=Ordered(head_place(dag, queue, live[dag]) for dag, queue in queues.items() if needs[dag] <= capacity),
+        shares=Ordered((needed, dag) for dag, needed in needs.items() if needed),
+        offered=offered,
         used=sum(lease.pool_slots for lease in stored.leases),
         live=Map(live),
         held=Map(held),

@@ -23,6 +23,7 @@ from tidewheel.core.graph import Definition, Tally
 from tidewheel.core.mapping import Fan
 from tidewheel.core.ordered import Ordered
 from tidewheel.core.parent import Parent
+from tidewheel.core.shares import capacity_of
 from tidewheel.core.transitions import LIVE, RunPhase, TaskPhase
 from tidewheel.core.waits import Wait, Watcher
 from tidewheel.core.workflow import RunEnd
@@ -193,6 +194,8 @@ class Dag(msgspec.Struct, frozen=True):
 QueuePlace: TypeAlias = tuple[int, int, int, AttemptKey]
 #: Minus priority, live slots of the DAG, logical date, arrival, dag: the order among DAGs.
 HeadPlace: TypeAlias = tuple[int, int, int, int, str]
+#: Capacity that the pool needs for the DAG's next attempt not to exceed its share, dag.
+SharePlace: TypeAlias = tuple[int, str]
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -203,6 +206,7 @@ class Waiting(msgspec.Struct, frozen=True):
     priority: int
     logical_date: int
     arrival: int
+    max_pool_share: int | None = None
 
     @property
     def place(self) -> QueuePlace:
@@ -241,13 +245,22 @@ class Pool(msgspec.Struct, frozen=True):
     leases: Map[AttemptKey, SlotLease] = Map()
     # Indexes over the above.
     queues: Map[str, Ordered[QueuePlace]] = Map()
+    #: DAGs whose next attempt may go as far as its share is concerned, and all whose share is a matter of capacity.
     heads: Ordered[HeadPlace] = Ordered()
+    shares: Ordered[SharePlace] = Ordered()
+    #: Slots of the workers that may be given something.
+    offered: int = 0
     #: Slots in use: in all, of each DAG, on each worker.
     used: int = 0
     live: Map[str, int] = Map()
     held: Map[str, int] = Map()
     #: Workers that may be given something, emptiest first: minus free slots, worker.
     free: Ordered[tuple[int, str]] = Ordered()
+
+    @property
+    def capacity(self) -> int:
+        """Slots that shares are counted of."""
+        return capacity_of(self.slots, self.offered)
 
 
 Aggregate: TypeAlias = Dag | Pool

@@ -295,6 +295,8 @@ class Concurrency(_Plain, frozen=True):
 
     max_runs: int = 16
     max_tasks: int | None = None
+    #: Percent of a pool's slots that its attempts may hold there.
+    max_pool_share: int | None = None
 
 
 class Deadline(_Plain, frozen=True):

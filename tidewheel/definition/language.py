@@ -34,6 +34,7 @@ from tidewheel.definition.shapes import (
     MapOf,
     Moment,
     Number,
+    Percent,
     Record,
     Text,
 )
@@ -390,8 +391,8 @@ WORKFLOW: Final = Record(
                 {
                     "max_runs": Key(Integer(1), "Runs at the same time.", default=16),
                     "max_tasks": Key(Integer(1), "Tasks at the same time, over all runs."),
+                    "max_pool_share": Key(Percent(), "The most of any pool's slots that its tasks hold, such as 30%."),
                 },
-                later=frozenset({"max_pool_share"}),
             ),
             "Limits of this workflow over all its runs.",
         ),

@@ -21,6 +21,7 @@ Schema = dict[str, Any]
 #: Authors' own keys, for anchors and notes.
 OWN_KEY: Final = "x-"
 _MOMENT_PATTERN: Final = "^\\d{4}-\\d{2}-\\d{2}([Tt ]\\d{2}:\\d{2}(:\\d{2})?([Zz]|[+-]\\d{2}:\\d{2})?)?$"
+_PERCENT_PATTERN: Final = "^([1-9][0-9]?|100)%$"
 _DURATION_PATTERN: Final = "^(\\d+d)?(\\d+h)?(\\d+m)?(\\d+s)?(\\d+ms)?$"
 
 
@@ -181,6 +182,22 @@ class Duration:
     def schema(self) -> Schema:
         pattern = _DURATION_PATTERN.replace("^", "^-?", 1) if self.negative else _DURATION_PATTERN
         return {"type": "string", "pattern": pattern, "minLength": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Percent:
+    """A whole percentage from 1% to 100%, read to its number."""
+
+    def read(self, node: Node, findings: Findings) -> int | None:
+        if not isinstance(node, Scalar) or not re.fullmatch(_PERCENT_PATTERN, node.text, re.ASCII):
+            bare = isinstance(node, Scalar) and re.fullmatch(_PERCENT_PATTERN, f"{node.text}%", re.ASCII)
+            hint = f": write {node.text}%" if bare else ""  # type: ignore[union-attr]
+            wrong_type(node, findings, "a percentage from 1% to 100%", hint)
+            return None
+        return int(node.text[:-1])
+
+    def schema(self) -> Schema:
+        return {"type": "string", "pattern": _PERCENT_PATTERN}
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,6 +187,7 @@ _PUBLISHED: list[Any] = [
     views.Page[views.DeadLetterRow],
     views.Page[views.PoolRow],
     views.Page[views.PoolTaskRow],
+    views.Page[views.PoolDagRow],
     views.Page[views.RunRow],
     views.Page[views.TaskRow],
     views.Page[views.VersionRow],

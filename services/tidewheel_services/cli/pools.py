@@ -20,6 +20,7 @@ def pools(
         int | None, typer.Option("--slots", min=0, help="Set the pool's slot limit.", show_default=False)
     ] = None,
     unlimited: Annotated[bool, typer.Option("--unlimited", help="Let its workers' slots be the only limit.")] = False,
+    dags: Annotated[bool, typer.Option("--dags", help="List the DAGs that hold slots of the pool or wait.")] = False,
     api: ApiUrl = "",
     as_json: Json = False,
 ) -> None:
@@ -33,6 +34,11 @@ def pools(
             write_json(answer)
         else:
             write(answer["message"] or f"pool {name} set")
+        return
+    if dags:
+        if name is None:
+            raise typer.BadParameter("name the pool whose DAGs to list")
+        _dags(name, api, as_json)
         return
     with Client(settings(api=api)) as client:
         found = [client.get("pools", name)] if name else list(client.pages("pools", limit=sys.maxsize))
@@ -55,6 +61,24 @@ def pools(
         rows,
         "no pools yet; a worker or a task makes one",
     )
+
+
+def _dags(pool: str, api: str, as_json: bool) -> None:
+    with Client(settings(api=api)) as client:
+        found = list(client.pages("pools", pool, "dags", limit=sys.maxsize))
+    if as_json:
+        write_json(found)
+        return
+    rows = (
+        (
+            plain(row["dag"]),
+            str(row["used"]),
+            str(row["waiting"]),
+            "" if row["share_slots"] is None else f"{row['share_slots']} ({row['max_pool_share']}%)",
+        )
+        for row in found
+    )
+    table(("dag", "used", "waiting", "at most"), rows, f"no DAG holds slots of pool {pool} or waits for some")
 
 
 def workers(

@@ -43,7 +43,7 @@ def _waiting_tasks(client: Client, run: Mapping[str, Any], tasks: list[Mapping[s
         why = "their turn" if limit is None else f"one of the {limit:,} before them to end (max_parallel)"
         yield f"{count:,} instances of {name} wait for {why}"
     states = {task["task"]: task["state"] for task in tasks}
-    pools: dict[str, str] = {}
+    pools: dict[tuple[str, int], str] = {}
     for task in tasks:
         name = task["task"]
         if _waits_for_turn(task):
@@ -55,10 +55,10 @@ def _waiting_tasks(client: Client, run: Mapping[str, Any], tasks: list[Mapping[s
             else:
                 yield f"{name} waits for the DAG's limit of running tasks (max_tasks)"
         elif task["state"] == "queued":
-            pool = task["pool"]
-            if pool not in pools:
-                pools[pool] = _pool(client, pool)
-            yield f"{name} waits in {pools[pool]}"
+            pool, slots = place = task["pool"], task["pool_slots"]
+            if place not in pools:
+                pools[place] = _pool(client, pool) + _share(client, pool, run["dag"], slots)
+            yield f"{name} waits in {pools[place]}"
         elif task["state"] == "deferred" and task.get("waits_for"):
             yield f"{name} {task['reason']}{_how_to_approve(task)}"
         elif task["state"] == "retrying":
@@ -85,6 +85,19 @@ def _pool(client: Client, name: str) -> str:
         return f"pool {name}, which no living worker serves; start one with `tidewheel worker --pool {name}=8`"
     slots = pool["worker_slots"] if pool["slots"] is None else pool["slots"]
     return f"pool {name}: {pool['used']} of {slots} slots are in use, {pool['waiting']} wait"
+
+
+def _share(client: Client, pool: str, dag: str, slots: int) -> str:
+    """That ``slots`` more would exceed the DAG's share of the pool, if they would."""
+    try:
+        found = client.get("pools", pool, "dags", dag=dag)["items"]
+    except Refused:
+        return ""
+    for row in found:
+        if row["share_slots"] is not None and row["used"] and row["used"] + slots > row["share_slots"]:
+            most = f"{row['share_slots']} ({row['max_pool_share']}%, max_pool_share)"
+            return f"; DAG {dag} holds {row['used']} and may hold {most}"
+    return ""
 
 
 def _definition(client: Client, run: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Deciding for a pool: who serves it, and who goes next.
 
 The order is priority, then fair among DAGs (fewest slots in use first), then logical date, then arrival. An attempt
-that is wider than what is free keeps its turn: what frees up is kept for it, so it cannot starve.
+that is wider than what is free keeps its turn: what frees up is kept for it, so it cannot starve. A DAG that holds its
+share (``core.shares``) is not among those who could go, until it gives something back or the pool grows.
 """
 
 from __future__ import annotations
@@ -122,6 +123,7 @@ def decide_enqueue_task(d: Decision[Pool], command: c.EnqueueTask) -> None:
             pool_slots=command.pool_slots,
             priority=command.priority,
             logical_date=command.logical_date,
+            max_pool_share=command.max_pool_share,
         )
     )
 

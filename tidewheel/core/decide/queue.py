@@ -50,6 +50,7 @@ def _enqueue(d: Decision[Dag], run_id: str, name: str) -> None:
             pool_slots=task.pool_slots,
             priority=definition.workflow.priority - (PRIORITY_DROP if run.backfill_id else 0),
             logical_date=run.created_at if run.logical_date is None else run.logical_date,
+            max_pool_share=definition.workflow.concurrency.max_pool_share,
         )
     )
 

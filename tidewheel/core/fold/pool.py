@@ -6,8 +6,9 @@ from immutables import Map
 from msgspec.structs import replace
 
 from tidewheel.core import events as e
-from tidewheel.core.attempt import attempt_key
+from tidewheel.core.attempt import AttemptKey, attempt_key
 from tidewheel.core.ordered import Ordered
+from tidewheel.core.shares import capacity_needed
 from tidewheel.core.state import HeadPlace, Pool, PoolWorker, QueuePlace, SlotLease, Waiting
 
 _NO_QUEUE: Ordered[QueuePlace] = Ordered()
@@ -15,7 +16,8 @@ _NO_QUEUE: Ordered[QueuePlace] = Ordered()
 
 def fold_pool_configured(state: Pool, event: e.PoolConfigured) -> Pool:
     """The limit is set."""
-    return replace(state, seq=state.seq + 1, slots=event.slots, description=event.description)
+    configured = replace(state, seq=state.seq + 1, slots=event.slots, description=event.description)
+    return _resized(configured, state.capacity)
 
 
 def fold_worker_joined(state: Pool, event: e.WorkerJoined) -> Pool:
@@ -39,12 +41,14 @@ def fold_worker_suspended(state: Pool, event: e.WorkerSuspended) -> Pool:
 
 def fold_worker_left(state: Pool, event: e.WorkerLeft) -> Pool:
     """It is gone; its leases stay until released."""
-    return replace(
+    left = replace(
         state,
         seq=state.seq + 1,
         workers=state.workers.delete(event.worker),
         free=_without_free(state, event.worker),
+        offered=state.offered - _offers(state.workers[event.worker]),
     )
+    return _resized(left, state.capacity)
 
 
 def fold_task_enqueued(state: Pool, event: e.TaskEnqueued) -> Pool:
@@ -55,6 +59,7 @@ def fold_task_enqueued(state: Pool, event: e.TaskEnqueued) -> Pool:
         priority=event.priority,
         logical_date=event.logical_date,
         arrival=state.arrivals,
+        max_pool_share=event.max_pool_share,
     )
     joined = replace(state, seq=state.seq + 1, arrivals=state.arrivals + 1, waiting=state.waiting.set(item.key, item))
     queue = state.queues.get(event.dag, _NO_QUEUE).add(item.place)
@@ -95,24 +100,58 @@ def head_place(dag: str, queue: Ordered[QueuePlace], live: int) -> HeadPlace:
     return (priority, live, logical_date, arrival, dag)
 
 
+def share_needs(waiting: Map[AttemptKey, Waiting], queue: Ordered[QueuePlace], live: int) -> int:
+    """The capacity at which the share of the DAG with this queue allows its next attempt; 0: any."""
+    head = waiting[queue.first()[3]]
+    return capacity_needed(head.max_pool_share, live, head.pool_slots)
+
+
 def _left_queue(state: Pool, item: Waiting, *, live_after: int) -> Pool:
     dag = item.key[0]
-    left = replace(state, waiting=state.waiting.delete(item.key))
-    return _requeued(left, dag, state.queues[dag].remove(item.place), live_after)
+    left = _requeued(state, dag, state.queues[dag].remove(item.place), live_after)
+    return replace(left, waiting=left.waiting.delete(item.key))
 
 
 def _requeued(state: Pool, dag: str, queue: Ordered[QueuePlace], live: int) -> Pool:
-    """Put ``queue`` in place for ``dag`` and move its head to where it stands with ``live`` slots in use."""
+    """Put ``queue`` in place for ``dag`` and move its head to where it stands with ``live`` slots in use. Whoever is
+    first in it, or was, is still in ``waiting``."""
     before = state.queues.get(dag)
-    heads = state.heads
-    stood = None if before is None else head_place(dag, before, state.live.get(dag, 0))
+    live_before = state.live.get(dag, 0)
+    stood = None if before is None else head_place(dag, before, live_before)
     stands = head_place(dag, queue, live) if queue else None
-    if stood != stands:
-        heads = heads if stood is None else heads.remove(stood)
-        heads = heads if stands is None else heads.add(stands)
+    needed = 0 if before is None else share_needs(state.waiting, before, live_before)
+    needs = share_needs(state.waiting, queue, live) if queue else 0
+    heads, shares = state.heads, state.shares
+    if (stood, needed) != (stands, needs):
+        if stood is not None and needed <= state.capacity:
+            heads = heads.remove(stood)
+        if stands is not None and needs <= state.capacity:
+            heads = heads.add(stands)
+    if needed != needs:
+        shares = shares.remove((needed, dag)) if needed else shares
+        shares = shares.add((needs, dag)) if needs else shares
+    queues = state.queues
     if queue:
-        return replace(state, queues=state.queues.set(dag, queue), heads=heads)
-    return replace(state, queues=state.queues if before is None else state.queues.delete(dag), heads=heads)
+        queues = queues.set(dag, queue)
+    elif before is not None:
+        queues = queues.delete(dag)
+    return replace(state, queues=queues, heads=heads, shares=shares)
+
+
+def _resized(state: Pool, before: int) -> Pool:
+    """The pool had the capacity ``before``: let in whom shares now allow to go, or take out whom they forbid it.
+
+    Only those whose share lies between the two are touched.
+    """
+    after = state.capacity
+    heads = state.heads
+    share = state.shares.after((min(before, after) + 1, ""))
+    while share is not None and share[0] <= max(before, after):
+        dag = share[1]
+        place = head_place(dag, state.queues[dag], state.live.get(dag, 0))
+        heads = heads.add(place) if after > before else heads.remove(place)
+        share = state.shares.after(share)
+    return replace(state, heads=heads)
 
 
 def _counted(state: Pool, lease: SlotLease, change: int) -> Pool:
@@ -138,7 +177,15 @@ def _with_worker(state: Pool, name: str, worker: PoolWorker) -> Pool:
     free = _without_free(state, name)
     if not worker.suspended:
         free = free.add((state.held.get(name, 0) - worker.slots, name))
-    return replace(state, seq=state.seq + 1, workers=state.workers.set(name, worker), free=free)
+    before = state.workers.get(name)
+    offered = state.offered + _offers(worker) - (0 if before is None else _offers(before))
+    changed = replace(state, seq=state.seq + 1, workers=state.workers.set(name, worker), free=free, offered=offered)
+    return _resized(changed, state.capacity)
+
+
+def _offers(worker: PoolWorker) -> int:
+    """What it adds to the pool's capacity."""
+    return 0 if worker.suspended else worker.slots
 
 
 def _without_free(state: Pool, name: str) -> Ordered[tuple[int, str]]:

@@ -1,4 +1,5 @@
-"""The witness of one pool: who waits, who holds slots, and that nobody is given more than there is (invariant 5)."""
+"""The witness of one pool: who waits, who holds slots, and that nobody is given more than there is, nor a DAG more than
+its share (invariant 5)."""
 
 from __future__ import annotations
 
@@ -12,7 +13,19 @@ from tidewheel.runtime.witness.findings import Findings, Place
 class PoolWitness:
     """Follows one pool's events."""
 
-    __slots__ = ("_findings", "_held", "_limit", "_name", "_suspended", "_used", "_workers", "leases", "waiting")
+    __slots__ = (
+        "_findings",
+        "_held",
+        "_limit",
+        "_live",
+        "_name",
+        "_shares",
+        "_suspended",
+        "_used",
+        "_workers",
+        "leases",
+        "waiting",
+    )
 
     def __init__(self, name: str, findings: Findings) -> None:
         self._name = name
@@ -22,6 +35,9 @@ class PoolWitness:
         self._suspended: set[str] = set()
         self._held: dict[str, int] = {}
         self._used = 0
+        #: Slots that each DAG holds, and the percentage that bounds each attempt that waits, if one does.
+        self._live: dict[str, int] = {}
+        self._shares: dict[AttemptKey, int] = {}
         self.waiting: dict[AttemptKey, int] = {}
         #: Who holds slots, since which record: slots and worker.
         self.leases: dict[AttemptKey, tuple[int, str, Place]] = {}
@@ -60,6 +76,8 @@ class PoolWitness:
             self._findings.add(5, f"{_named(key)} joins pool '{self._name}' where it is already")
             return
         self.waiting[key] = event.pool_slots
+        if event.max_pool_share is not None:
+            self._shares[key] = event.max_pool_share
 
     def _granted(self, event: e.SlotGranted) -> None:
         key = attempt_key(event)
@@ -68,6 +86,7 @@ class PoolWitness:
             self._findings.add(5, f"{_named(key)} is granted slots of pool '{self._name}' without waiting for them")
             return
         self._used += slots
+        self._share_kept(key, slots)
         held = self._held.get(event.worker, 0) + slots
         self._held[event.worker] = held
         self.leases[key] = (slots, event.worker, self._findings.at)
@@ -80,8 +99,22 @@ class PoolWitness:
         elif held > offered:
             self._findings.add(5, f"worker '{event.worker}' holds {held} slots; it offered {offered}")
 
+    def _share_kept(self, key: AttemptKey, slots: int) -> None:
+        """A DAG that held something already holds no more than its share of what the pool has just now."""
+        before = self._live.get(key[0], 0)
+        self._live[key[0]] = before + slots
+        share = self._shares.pop(key, None)
+        if share is None or not before:
+            return
+        offered = sum(size for worker, size in self._workers.items() if worker not in self._suspended)
+        there = offered if self._limit is None or offered < self._limit else self._limit
+        if (before + slots) * 100 > share * there:
+            what = f"{before + slots} of {there} slots of pool '{self._name}'"
+            self._findings.add(5, f"DAG '{key[0]}' holds {what}; its share is {share}%")
+
     def _released(self, event: e.SlotReleased) -> None:
         key = attempt_key(event)
+        self._shares.pop(key, None)
         if self.waiting.pop(key, None) is not None:
             return
         lease = self.leases.pop(key, None)
@@ -90,12 +123,16 @@ class PoolWitness:
             return
         slots, worker, _ = lease
         self._used -= slots
+        self._live[key[0]] -= slots
+        if not self._live[key[0]]:
+            del self._live[key[0]]
         self._held[worker] -= slots
         if not self._held[worker]:
             del self._held[worker]
 
     def _refused(self, event: e.SlotRefused) -> None:
         key = attempt_key(event)
+        self._shares.pop(key, None)
         if self.waiting.pop(key, None) is None:
             self._findings.add(5, f"{_named(key)} is refused by pool '{self._name}', where it does not wait")
         if not event.reason:

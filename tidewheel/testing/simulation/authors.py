@@ -120,7 +120,11 @@ def write_workflow(rng: random.Random, dag: str, *, schedule: bool) -> Workflow:
         id=dag,
         tasks=tuple(tasks),
         schedule=every if schedule and rng.random() < 0.5 else None,
-        concurrency=Concurrency(max_runs=rng.randint(1, 4), max_tasks=rng.choice([None, 1, 2, 5])),
+        concurrency=Concurrency(
+            max_runs=rng.randint(1, 4),
+            max_tasks=rng.choice([None, 1, 2, 5]),
+            max_pool_share=rng.choice([None, None, 1, 30, 50, 100]),
+        ),
         priority=rng.choice([0, 0, 5]),
         deadlines=_deadlines(rng),
         triggers=_triggers(rng),

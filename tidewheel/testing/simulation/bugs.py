@@ -434,6 +434,11 @@ def limit_ignored() -> Any:
     return _replaced((pool, "_place", generous))
 
 
+def share_ignored() -> Any:
+    """A DAG may hold more of a pool than its share."""
+    return _replaced((fold_pool, "share_needs", lambda *_: 0), (snapshots, "share_needs", lambda *_: 0))
+
+
 def priority_ignored() -> Any:
     """Among DAGs, priority does not count."""
     return _other_heads(lambda place: (0, *place[1:]))
@@ -491,6 +496,7 @@ _PLANTS: tuple[Plant, ...] = (
     slot_skipped,
     slot_leaked,
     limit_ignored,
+    share_ignored,
     priority_ignored,
     fairness_ignored,
 )

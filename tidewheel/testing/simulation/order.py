@@ -1,5 +1,5 @@
 """Who goes next in a pool, judged from its events: priority, then the DAG with the fewest slots in use, then logical
-date, then arrival. An attempt may be passed only where it would not have fitted."""
+date, then arrival. An attempt may be passed only where it would not have fitted, or its DAG holds its share."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ class _Waiting(NamedTuple):
     logical_date: int
     arrival: int
     pool_slots: int
+    share: int | None
 
 
 class PoolOrder:
@@ -29,16 +30,35 @@ class PoolOrder:
         self._leases: dict[AttemptPlace, int] = {}
         #: Slots in use by each DAG.
         self._live: dict[str, int] = {}
+        #: What the pool has: its limit, and what each worker that may be given something offers.
+        self._limit: int | None = None
+        self._offers: dict[str, int] = {}
+        self._asleep: dict[str, int] = {}
 
     def apply(self, event: e.PoolEvent) -> Iterator[str]:
         """Go on from the event; gives what is wrong with it."""
+        match event:
+            case e.PoolConfigured():
+                self._limit = event.slots
+            case e.WorkerJoined():
+                self._asleep.pop(event.worker, None)
+                self._offers[event.worker] = event.slots
+            case e.WorkerSuspended():
+                self._asleep[event.worker] = self._offers.pop(event.worker, 0) or self._asleep.get(event.worker, 0)
+            case e.WorkerRenewed():
+                self._offers |= {event.worker: self._asleep.pop(event.worker)} if event.worker in self._asleep else {}
+            case e.WorkerLeft():
+                self._offers.pop(event.worker, None)
+                self._asleep.pop(event.worker, None)
         if not isinstance(event, e.TaskEnqueued | e.SlotGranted | e.SlotReleased | e.SlotRefused):
             return
         key = (event.dag, event.run_id, event.task, event.attempt)
         match event:
             case e.TaskEnqueued():
                 self._arrivals += 1
-                self._waiting[key] = _Waiting(event.priority, event.logical_date, self._arrivals, event.pool_slots)
+                self._waiting[key] = _Waiting(
+                    event.priority, event.logical_date, self._arrivals, event.pool_slots, event.max_pool_share
+                )
             case e.SlotGranted():
                 item = self._waiting.pop(key, None)
                 if item is not None:
@@ -57,9 +77,22 @@ class PoolOrder:
         """Whoever would have fitted as well and stood before ``key``."""
         for other, waiting in self._waiting.items():
             before = waiting.pool_slots <= item.pool_slots and self._place(other, waiting) < self._place(key, item)
-            if before and (other[0] == key[0] or not self._behind_in_own_queue(other, waiting, item.pool_slots)):
+            if not before:
+                continue
+            if other[0] == key[0]:
+                return other
+            if not self._behind_in_own_queue(other, waiting, item.pool_slots) and not self._held_back(other[0]):
                 return other
         return None
+
+    def _held_back(self, dag: str) -> bool:
+        """Whether the DAG holds its share, so that the first of its queue waits and the others behind it."""
+        live = self._live.get(dag, 0)
+        queue = [(self._place(key, item), item) for key, item in self._waiting.items() if key[0] == dag]
+        _, first = min(queue, key=lambda waiting: waiting[0])
+        offered = sum(self._offers.values())
+        there = offered if self._limit is None else min(offered, self._limit)
+        return live > 0 and first.share is not None and (live + first.pool_slots) * 100 > first.share * there
 
     def _place(self, key: AttemptPlace, item: _Waiting) -> tuple[int, int, int, int]:
         return (-item.priority, self._live.get(key[0], 0), item.logical_date, item.arrival)

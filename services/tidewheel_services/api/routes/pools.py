@@ -72,6 +72,29 @@ def list_pool_tasks(
 
 
 @read.get(
+    "/pools/{pool}/dags",
+    summary="List a pool's DAGs",
+    responses=shapes.gives(views.Page[views.PoolDagRow], "DAGs with what they hold of the pool and what waits."),
+)
+def list_pool_dags(
+    pool: PoolName,
+    api: Api,
+    limit: Limit = 100,
+    after: After = None,
+    dag: Annotated[str | None, Query(max_length=200, description="Only this DAG.")] = None,
+) -> Response:
+    """Who has how much of the pool, and what each DAG's `max_pool_share` comes to now."""
+
+    def query(connection: reads.Connection) -> views.Page[views.PoolDagRow]:
+        page = reads.list_pool_dags(connection, pool, dag=dag, after=after, limit=limit)
+        if not page.items:
+            known_pool(connection, pool)
+        return page
+
+    return answer(api.reads.read(query))
+
+
+@read.get(
     "/workers", summary="List workers", responses=shapes.gives(views.Page[views.WorkerRow], "Workers by pool and name.")
 )
 def list_workers(
