@@ -16,8 +16,10 @@ import msgspec
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core import snapshot as snapshots
+from tidewheel.core.backfill import Backfill
 from tidewheel.core.calendar import due
 from tidewheel.core.deadlines import armed_by
+from tidewheel.core.decide import backfill as decide_backfill
 from tidewheel.core.decide import dag as decide_dag
 from tidewheel.core.decide import flow, lease, mapping, pool, task
 from tidewheel.core.decide.decision import Decision
@@ -404,6 +406,16 @@ def run_ids_forgotten() -> Any:
     return _replaced((fold_run, "REMEMBERED_RUNS", 0))
 
 
+def slot_run_again() -> Any:
+    """A backfill does not see that a slot has a run."""
+    return _replaced((decide_backfill, "answered_stretch", lambda *_, **__: None))
+
+
+def backfill_too_wide() -> Any:
+    """A backfill makes all its runs at once."""
+    return _replaced((Backfill, "may_create", lambda self, live: not self.paused and not self.exhausted))
+
+
 def slot_skipped() -> Any:
     """The first of the schedule's slots that are due is passed over."""
 
@@ -493,6 +505,8 @@ _PLANTS: tuple[Plant, ...] = (
     deadline_timer_lost,
     timer_early,
     run_ids_forgotten,
+    slot_run_again,
+    backfill_too_wide,
     slot_skipped,
     slot_leaked,
     limit_ignored,
