@@ -18,6 +18,7 @@ BackfillChange: TypeAlias = (
     | e.BackfillCancelled
     | e.BackfillFinished
     | e.RunCreated
+    | e.RunRestarted
 )
 
 
@@ -73,7 +74,7 @@ def fold_backfill_started(event: e.BackfillStarted, shard_seq: int) -> Backfill:
 def fold_backfill_changed(row: Backfill, event: BackfillChange, shard_seq: int) -> None:
     """It came to slots, was held or let go on, or is over."""
     match event:
-        case e.RunCreated():
+        case e.RunCreated() | e.RunRestarted():
             row.runs += 1
             row.slot_cursor = event.logical_date
         case e.BackfillSlotsSkipped():

@@ -6,7 +6,7 @@ older than an event takes it in, a row that is not lets it pass, so that any eve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, get_args
 
 from tidewheel.core import events as e
@@ -28,7 +28,7 @@ from tidewheel_projections.dags import (
     version_of,
 )
 from tidewheel_projections.pools import Pool, PoolRows
-from tidewheel_projections.runs import RUN_ENDED, Run, fold_run_changed, fold_run_created
+from tidewheel_projections.runs import RUN_ENDED, Run, fold_run_changed, fold_run_created, fold_run_restarted
 from tidewheel_projections.tasks import (
     ATTEMPT_ENDED,
     Attempt,
@@ -63,7 +63,7 @@ OUTPUT_WEIGHT = 512
 class RunRows:
     """A run with its tasks and attempts."""
 
-    __slots__ = ("attempts", "changed", "changed_attempts", "changed_tasks", "row", "tasks", "weight")
+    __slots__ = ("attempts", "changed", "changed_attempts", "changed_tasks", "gone_tasks", "row", "tasks", "weight")
 
     def __init__(self, row: Run) -> None:
         self.row = row
@@ -72,7 +72,32 @@ class RunRows:
         self.changed = False
         self.changed_tasks: set[str] = set()
         self.changed_attempts: set[TaskAttempt] = set()
+        #: Rows that are to be deleted.
+        self.gone_tasks: set[str] = set()
         self.weight = 0
+
+    def drop(self, names: Iterable[str], shard_seq: int) -> None:
+        """These tasks are none of the run any more; what they were is in ``events`` and ``attempts``."""
+        for name in names:
+            task = self.tasks.pop(name)
+            self.row.tasks -= 1
+            self.row.counts[task.state] -= 1
+            self.row.shard_seq = shard_seq
+            self.changed = True
+            self.changed_tasks.discard(name)
+            self.gone_tasks.add(name)
+
+    def begin_anew(self, outlines: Sequence[TaskOutline], attempts: int, shard_seq: int) -> None:
+        """Every task waits as if it never had begun, but for the number of its last attempt."""
+        self.drop(list(self.tasks), shard_seq)
+        for ordinal, outline in enumerate(outlines):
+            fresh = scheduled_task(self.row.dag, self.row.run_id, outline, ordinal, shard_seq)
+            fresh.attempt = attempts
+            self.tasks[outline.id] = fresh
+        self.changed_tasks.update(self.tasks)
+        self.gone_tasks.difference_update(self.tasks)
+        self.row.tasks = len(self.tasks)
+        self.row.counts = {"scheduled": len(self.tasks)}
 
     def weigh(self) -> int:
         """Its share of what may be kept, in task rows."""
@@ -119,7 +144,7 @@ class Folding:
                 key = (event.dag, event.run_id)
                 if key not in runs and type(event) not in _ROWLESS:
                     needed.runs.add(key)
-                if type(event) is e.RunCreated:
+                if isinstance(event, e.RunCreated | e.RunRestarted):
                     if event.dag not in dags:
                         needed.dags.add(event.dag)
                     if (event.dag, event.version) not in self.outlines:
@@ -148,6 +173,7 @@ class Folding:
             run.changed = False
             run.changed_tasks.clear()
             run.changed_attempts.clear()
+            run.gone_tasks.clear()
             self._weight -= run.weight
             # Out and in again: the order of the dict is the order of last use.
             del self.runs[key]
@@ -225,6 +251,16 @@ class Folding:
             self._weight -= before.weight
         self.runs[key] = self.touched_runs[key] = run
 
+    def _run_restarted(self, event: e.RunRestarted, partition: int, shard_seq: int) -> None:
+        self._backfill_changed(event, partition, shard_seq)
+        key = (event.dag, event.run_id)
+        run = self.runs[key]
+        if shard_seq > run.row.shard_seq:
+            fold_run_restarted(run.row, event, shard_seq)
+            run.begin_anew(self.outlines[event.dag, event.version], event.attempts, shard_seq)
+            run.changed = True
+            self.touched_runs[key] = run
+
     def _run_changed(
         self,
         event: e.RunStarted | e.RunCancelRequested | e.DeadlineMissed | e.RunSucceeded | e.RunFailed | e.RunCancelled,
@@ -241,7 +277,9 @@ class Folding:
     def _task_changed(self, event: TaskChange, partition: int, shard_seq: int) -> None:
         key = (event.dag, event.run_id)
         run = self.runs[key]
-        task = run.tasks[event.task]
+        task = run.tasks.get(event.task)
+        if task is None:
+            return  # an event that is known already, of a task that went since
         if shard_seq > task.shard_seq:
             before = task.state
             fold_task(task, event, shard_seq)
@@ -256,14 +294,13 @@ class Folding:
                 run.changed = True
 
     def _task_expanded(self, event: e.TaskExpanded, partition: int, shard_seq: int) -> None:
-        self._task_changed(event, partition, shard_seq)
         key = (event.dag, event.run_id)
         run = self.runs[key]
-        fresh = [
-            task
-            for task in instance_tasks(run.tasks[event.task], event, shard_seq)
-            if task.task not in run.tasks or shard_seq > run.tasks[task.task].shard_seq
-        ]
+        mapped = run.tasks.get(event.task)
+        if mapped is None or shard_seq <= mapped.shard_seq:
+            return
+        self._task_changed(event, partition, shard_seq)
+        fresh = list(instance_tasks(mapped, event, shard_seq))
         if fresh:
             row = run.row
             row.tasks += len(fresh)
@@ -271,6 +308,7 @@ class Folding:
             row.shard_seq = shard_seq
             run.tasks.update((task.task, task) for task in fresh)
             run.changed_tasks.update(task.task for task in fresh)
+            run.gone_tasks.difference_update(task.task for task in fresh)
             run.changed = True
             self.touched_runs[key] = run
 
@@ -296,7 +334,9 @@ class Folding:
         key = (event.dag, event.run_id)
         run = self.runs[key]
         number = (event.task, event.attempt)
-        attempt = run.attempts[number]
+        attempt = run.attempts.get(number)
+        if attempt is None:
+            return  # of a restarted run, a task that ended before it had an attempt of its own
         # A task may end after its last attempt did: skipped or cancelled while it waits to be tried again.
         if shard_seq > attempt.shard_seq and attempt.state not in ATTEMPT_ENDED:
             fold_attempt(attempt, event, shard_seq)
@@ -334,6 +374,7 @@ _FOLDS: Mapping[type[e.Event], Callable[[Folding, Any, int, int], None]] = {
         Folding._backfill_changed,
     ),
     e.RunCreated: Folding._run_created,
+    e.RunRestarted: Folding._run_restarted,
     **dict.fromkeys(
         (e.RunStarted, e.RunCancelRequested, e.DeadlineMissed, e.RunSucceeded, e.RunFailed, e.RunCancelled),
         Folding._run_changed,

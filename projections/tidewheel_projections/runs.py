@@ -93,6 +93,19 @@ def fold_run_created(event: e.RunCreated, tasks: int, shard_seq: int) -> Run:
     )
 
 
+def fold_run_restarted(row: Run, event: e.RunRestarted, shard_seq: int) -> None:
+    """It had ended, and begins anew for a backfill."""
+    row.version = event.version
+    row.kind = "backfill"
+    row.state = "queued"
+    row.inputs = event.inputs
+    row.started_at = row.ended_at = row.cancel_requested_at = None
+    row.reason = ""
+    row.deadlines_missed = "[]"
+    row.backfill_id = event.backfill_id
+    row.shard_seq = shard_seq
+
+
 def fold_run_changed(
     row: Run,
     event: e.RunStarted | e.RunCancelRequested | e.DeadlineMissed | e.RunSucceeded | e.RunFailed | e.RunCancelled,

@@ -166,7 +166,8 @@ class MemoryStore(Store):
     def _remove(self, table: Table, keys: Rows) -> None:
         for key in keys:
             if self.tables.get(table.name, {}).pop(key, None) is not None:
-                del self._members[table.name, key[:1]][key]
+                prefix = key[:2] if table in (TASKS, ATTEMPTS) else key[:1]
+                del self._members[table.name, prefix][key]
 
 
 class SimulatedProjector:

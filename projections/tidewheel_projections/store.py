@@ -106,6 +106,8 @@ class Store:
         backfills = [astuple(folding.backfills[key]) for key in sorted(folding.changed_backfills)]
         self._upsert(BACKFILLS, backfills, careful)
         self._upsert(RUNS, [row_of(run.row) for run in runs if run.changed], careful)
+        gone = [(run.row.dag, run.row.run_id, task) for run in runs for task in sorted(run.gone_tasks)]
+        self._delete(TASKS, gone)
         tasks = [astuple(run.tasks[task]) for run in runs for task in sorted(run.changed_tasks)]
         self._upsert(TASKS, tasks, careful)
         attempts = [astuple(run.attempts[number]) for run in runs for number in sorted(run.changed_attempts)]

@@ -259,7 +259,6 @@ def test_it_ends_with_its_schedule_and_with_its_dag() -> None:
         (workflow(task("a"), schedule=HOURLY), start(since=NOW + 1, until=NOW + 2 * HOUR), "that has come due"),
         (workflow(task("a"), schedule=HOURLY), start(since=NOW - 5, until=NOW - 3), "that has come due"),
         (workflow(task("a"), schedule=Schedule(every_ms=1_000)), start(1_000), "takes 1,000,000 at most"),
-        (workflow(task("a"), schedule=HOURLY), start(reprocess="all"), "not supported yet"),
     ],
 )
 def test_what_can_not_be_is_refused_with_the_reason(of: Workflow, command: c.StartBackfill, said: str) -> None:

@@ -290,6 +290,15 @@ def test_the_backfill_of_the_page_runs_as_the_page_says(flows: Path, running: tu
     ]
     assert all(run["counts"] == {"success": 1, "skipped": 1} for run in runs)
     assert "backfill-2  finished" in tidewheel("backfills", "daily_orders", env=env).stdout
+    again = document(*first, "--reprocess", "all", "--dry-run", env=env)
+    assert (again["creates"], again["restarts"], again["passes"]) == (0, 2, 0)
+    row = document(*first, "--reprocess", "all", "--wait", env=env)
+    assert (row["state"], row["runs"], row["succeeded"]) == ("finished", 2, 2)
+    shown = document("show", "daily_orders", "scheduled__2026-10-30T10:00:00Z", env=env)
+    assert [(one["task"], one["attempt"], one["state"]) for one in shown["attempts"]] == [
+        ("load", 1, "success"),
+        ("load", 2, "success"),
+    ]
     long = document("backfill", "daily_orders", "--from", "1980-01-01", "--to", "2020-12-31", env=env)
     name = long["backfill_id"]
     assert document("backfill-pause", "daily_orders", name, env=env)["changed"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.runtime.test_checker import MINUTE, NOW, SLOTS, checked, created, deployed, found
+from tests.runtime.test_checker import MINUTE, NOW, SLOTS, checked, created, deployed, found, scheduled
 from tidewheel.core import events as e
 
 RANGE: dict[str, Any] = {"dag": "d", "at": NOW, "backfill_id": "backfill-1"}
@@ -76,6 +76,18 @@ CASES = [
         id="4-backfill-of-a-slot-that-has-a-run",
     ),
     pytest.param([*MADE], 2, 6, "queued, though its backfill gave it room", id="6-backfill-run-not-started"),
+]
+
+
+def restarted(slot: int, **more: Any) -> e.RunRestarted:
+    fields = {"run_id": f"scheduled__{slot}", "version": "v1", "logical_date": slot, "attempts": 0, **more}
+    return e.RunRestarted(**{**RANGE, "interval_start": slot - 10 * MINUTE, "interval_end": slot, **fields})
+
+
+AGAIN = [deployed(), scheduled(NOW), e.BackfillStarted(**RANGE, first=NOW, last=NOW, slots=1, reprocess="all")]
+CASES += [
+    pytest.param([*AGAIN, restarted(NOW)], 3, 2, "which lives", id="2-restarted-while-it-lives"),
+    pytest.param([AGAIN[0], AGAIN[2], restarted(NOW)], 2, 2, "which never was", id="2-restarted-without-a-run"),
 ]
 
 

@@ -38,6 +38,7 @@ _SCHEDULE_EVENTS = (
     e.RunFailed,
     e.RunCancelled,
     e.RunStarted,
+    e.RunRestarted,
     e.BackfillStarted,
     e.BackfillSlotsSkipped,
     e.BackfillResumed,
@@ -143,7 +144,7 @@ def armed_by(event: e.Event, state: Aggregate, backlog_runs: int) -> tuple[int, 
 
 def deadline_armed_by(event: e.Event, state: Aggregate) -> tuple[int, Timer] | None:
     """The run's deadline that ``event`` arms, beside what it arms otherwise."""
-    if not isinstance(event, e.RunCreated | e.RunStarted | e.DeadlineMissed):
+    if not isinstance(event, e.RunCreated | e.RunRestarted | e.RunStarted | e.DeadlineMissed):
         return None
     assert isinstance(state, Dag)
     run = state.runs.get(event.run_id)

@@ -187,6 +187,19 @@ class RunCreated(RunEvent, frozen=True, kw_only=True):
     depth: int | None = None
 
 
+class RunRestarted(RunEvent, frozen=True, kw_only=True):
+    """The run of a slot, which had ended, begins anew for a backfill: it is queued, and so is all that it had come to
+    undone. Its tasks' attempts go on counting from ``attempts``, the highest that any of them had."""
+
+    version: str
+    logical_date: int
+    interval_start: int | None = None
+    interval_end: int | None = None
+    inputs: str = "{}"
+    attempts: int
+    backfill_id: str
+
+
 class RunStarted(RunEvent, frozen=True, kw_only=True):
     """Its tasks may run: it counts toward the DAG's ``max_runs``."""
 
@@ -508,6 +521,7 @@ AnyDagEvent = (
     | BackfillCancelled
     | BackfillFinished
     | RunCreated
+    | RunRestarted
     | RunStarted
     | RunCancelRequested
     | DeadlineMissed

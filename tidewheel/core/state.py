@@ -107,6 +107,8 @@ class RunState(msgspec.Struct, frozen=True):
     backfill_id: str = ""
     #: The attempt of another run that asked for this one.
     parent: Parent | None = None
+    #: Of a run that was restarted: the attempt from which its tasks go on counting.
+    attempts_from: int = 0
     #: Tasks that have not ended.
     open_tasks: int = 0
     tasks: Map[str, TaskState] = Map()

@@ -82,6 +82,9 @@ TASK: Mapping[tuple[TaskPhase, type[e.Event]], TaskPhase] = {
 }
 
 RUN: Mapping[tuple[RunPhase, type[e.Event]], RunPhase] = {
+    ("success", e.RunRestarted): "queued",
+    ("failed", e.RunRestarted): "queued",
+    ("cancelled", e.RunRestarted): "queued",
     ("queued", e.RunStarted): "running",
     ("queued", e.RunCancelRequested): "queued",
     ("queued", e.DeadlineMissed): "queued",

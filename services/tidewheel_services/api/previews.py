@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from tidewheel.core.backfill import SlotRange, due_slots
 from tidewheel.core.calendar import next_slot, previous_slot
-from tidewheel.core.commands import BackfillOrder
+from tidewheel.core.commands import BackfillOrder, Reprocess
 from tidewheel.core.scope import rfc3339, slot_run_id
 from tidewheel.core.workflow import Schedule
 from tidewheel.core.zones import zone_of
@@ -20,6 +21,14 @@ from tidewheel_services.api.shapes import BackfillPreview, BackfillSlot
 
 #: Slots that a preview looks at: each costs some 20 microseconds.
 PREVIEW_MAX = 100_000
+
+
+#: In which states runs are run again.
+_RESTARTED: Mapping[Reprocess, tuple[str, ...]] = {
+    "none": (),
+    "failed": ("failed", "cancelled"),
+    "all": ("success", "failed", "cancelled"),
+}
 
 
 class _Known(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -59,6 +68,7 @@ def preview(
     since: int,
     until: int,
     order: BackfillOrder,
+    reprocess: Reprocess,
     limit: int,
 ) -> BackfillPreview:
     """What it would do with the first ``limit`` slots, and with how many of all. Raises ``Problem``."""
@@ -71,29 +81,33 @@ def preview(
     there = reads.list_slot_runs(connection, dag.dag, found.first, found.last)
     runs = {run.slot: run for run in there}
     items: list[BackfillSlot] = []
-    passes = 0
+    counts: Counter[str] = Counter()
     for slot in _slots(schedule, found, order):
-        run = runs.get(slot)
-        passes += run is not None
+        item = _item(slot, runs.get(slot), reprocess)
+        counts[item.action] += 1
         if len(items) < limit:
-            items.append(_item(slot, run))
+            items.append(item)
     return BackfillPreview(
         dag=dag.dag,
         first=rfc3339(found.first) or "",
         last=rfc3339(found.last) or "",
         slots=found.slots,
-        creates=found.slots - passes,
-        passes=passes,
+        creates=counts["create"],
+        restarts=counts["restart"],
+        passes=counts["pass"],
         items=items,
         more=found.slots > len(items),
     )
 
 
-def _item(slot: int, run: views.SlotRun | None) -> BackfillSlot:
+def _item(slot: int, run: views.SlotRun | None, reprocess: Reprocess) -> BackfillSlot:
+    action = "create"
+    if run is not None:
+        action = "restart" if run.state in _RESTARTED[reprocess] else "pass"
     return BackfillSlot(
         slot=rfc3339(slot) or "",
         run_id=slot_run_id(slot),
-        action="create" if run is None else "pass",
+        action=action,
         state=None if run is None else run.state,
     )
 

@@ -95,8 +95,8 @@ class Backfilling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BackfillSlot(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot, and what a backfill would do: ``create`` its run ``run_id``, or ``pass`` it, since that is there in
-    ``state``."""
+    """A slot, and what a backfill would do: ``create`` its run ``run_id``; or, since that is there in ``state``, let it
+    begin anew (``restart``) or ``pass`` it."""
 
     slot: str
     run_id: str
@@ -113,6 +113,7 @@ class BackfillPreview(msgspec.Struct, frozen=True, kw_only=True):
     last: str
     slots: int
     creates: int
+    restarts: int
     passes: int
     items: list[BackfillSlot]
     more: bool

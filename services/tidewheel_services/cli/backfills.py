@@ -44,7 +44,7 @@ def backfill(
         typer.Option("--chunk", min=1, help="So many runs together, then the next ones.", show_default=False),
     ] = None,
     reprocess: Annotated[
-        Literal["none", "failed", "all"], typer.Option("--reprocess", help="Slots that have a run.")
+        Literal["none", "failed", "all"], typer.Option("--reprocess", help="Which runs that are there begin anew.")
     ] = "none",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what it would do, and do nothing.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Until it is over; exit code 1 unless all succeeded.")] = False,
@@ -52,7 +52,7 @@ def backfill(
     api: ApiUrl = "",
     as_json: Json = False,
 ) -> None:
-    """Run the slots of a schedule that have passed and have no run, both ends included."""
+    """Run the slots of a schedule that have passed and have no run, or again, from first to last."""
     if sum((parallel is not None, sequential, chunk is not None)) > 1:
         raise CliError("give one of --parallel, --sequential and --chunk", UNREACHABLE)
     span: dict[str, object] = {"from": begin, "to": end, "order": order, "reprocess": reprocess}
@@ -159,11 +159,14 @@ def _show_preview(preview: Mapping[str, Any]) -> None:
     if preview["slots"] > len(items):
         write(f"… and {preview['slots'] - len(items):,} more slots")
     counts = f"{preview['creates']:,} would run, {preview['passes']:,} have a run already"
+    if preview["restarts"]:
+        counts = f"{preview['restarts']:,} would run again, {counts}"
     write(f"{preview['slots']:,} slots from {preview['first']} to {preview['last']}: {counts}. Nothing was started.")
 
 
 def _action(item: Mapping[str, Any]) -> str:
-    return "run" if item["action"] == "create" else f"passed: its run is {item['state']}"
+    words = {"create": "run", "restart": "run again", "pass": "passed"}
+    return words[item["action"]] + (f": its run is {item['state']}" if item["state"] else "")
 
 
 def _span(row: Mapping[str, Any]) -> str:

@@ -5,19 +5,19 @@ A backfill goes on in steps, a turn of the scheduler apart (the timer ``FireSche
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypedDict, get_args
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.backfill import BACKFILLS_MAX, SLOTS_MAX, WIDTH_MAX, Backfill, due_slots
 from tidewheel.core.calendar import count_slots, previous_slot
-from tidewheel.core.coverage import Outcome, answered_stretch, is_forgotten
+from tidewheel.core.coverage import Outcome, answered_stretch, is_forgotten, span_of
 from tidewheel.core.decide.decision import Decision
 from tidewheel.core.decide.flow import start_runs
-from tidewheel.core.decide.run import cancel_run, create_run
+from tidewheel.core.decide.run import cancel_run, checked_inputs, create_run
 from tidewheel.core.scope import rfc3339, slot_run_id
-from tidewheel.core.state import Dag
+from tidewheel.core.state import Dag, RunState
 from tidewheel.core.workflow import Schedule
 
 #: Runs that are left as they are, by what is to be processed again.
@@ -62,8 +62,6 @@ def _mistake(command: c.StartBackfill, schedule: Schedule | None) -> str:
         return f"the range ends ({rfc3339(command.until)}) before it begins ({rfc3339(command.since)})"
     if not 1 <= command.width <= WIDTH_MAX:
         return f"a backfill runs 1 to {WIDTH_MAX:,} slots at a time, not {command.width:,}"
-    if command.reprocess != "none":
-        return f"reprocess '{command.reprocess}' is not supported yet: a slot that has a run keeps it ('none')"
     return ""
 
 
@@ -196,8 +194,15 @@ def _step(d: Decision[Dag], backfill_id: str, schedule: Schedule | None) -> bool
     assert schedule is not None, "a backfill ends with its schedule"
     slot = backfill.next(schedule)
     assert slot is not None, f"{backfill_id} has not come to its end, which is a slot"
-    if not _passes(d, backfill, schedule, slot):
+    if _passes(d, backfill, schedule, slot):
+        return True
+    before = span_of(d.state.coverage, schedule, slot)
+    if before is None:
         _make_run(d, backfill, schedule, slot)
+    elif slot_run_id(slot) in d.state.runs:
+        _skip(d, backfill, slot, slot, 1, "its run goes on", answered=True)
+    else:
+        _restart_run(d, backfill, schedule, slot, before.attempts)
     return True
 
 
@@ -228,7 +233,45 @@ def _make_run(d: Decision[Dag], backfill: Backfill, schedule: Schedule, slot: in
         backfill_id=backfill.backfill_id,
     )
     if mistakes:
-        _skip(d, backfill, slot, slot, 1, "its inputs are not complete: " + "; ".join(mistakes), answered=False)
+        _skip_incomplete(d, backfill, slot, mistakes)
+
+
+def _restart_run(d: Decision[Dag], backfill: Backfill, schedule: Schedule, slot: int, attempts: int) -> None:
+    """Let the slot's run, which has ended, begin anew with the current definition. Of a slot's run only its slot was
+    ever given, so its inputs are made again from that."""
+    definition = d.state.definition
+    draft = RunState(
+        run_id=slot_run_id(slot),
+        version=definition.version,
+        kind="backfill",
+        order=0,
+        logical_date=slot,
+        interval_start=previous_slot(schedule, slot),
+        interval_end=slot,
+    )
+    inputs, mistakes = checked_inputs(d, draft, definition, {})
+    if mistakes:
+        _skip_incomplete(d, backfill, slot, mistakes)
+        return
+    d.record(
+        e.RunRestarted(
+            dag=d.state.dag,
+            run_id=draft.run_id,
+            at=d.now,
+            version=definition.version,
+            logical_date=slot,
+            interval_start=draft.interval_start,
+            interval_end=slot,
+            inputs=inputs,
+            attempts=attempts,
+            backfill_id=backfill.backfill_id,
+        )
+    )
+
+
+def _skip_incomplete(d: Decision[Dag], backfill: Backfill, slot: int, mistakes: Sequence[str]) -> None:
+    reason = "its inputs are not complete: " + "; ".join(mistakes)
+    _skip(d, backfill, slot, slot, 1, reason, answered=False)
 
 
 def _skip(

@@ -14,6 +14,7 @@ from tidewheel.core.decide.decision import Decision, expects_reply
 from tidewheel.core.decide.flow import end_if_done, miss_deadlines, start_runs
 from tidewheel.core.decide.queue import queue_held
 from tidewheel.core.expressions import Scope
+from tidewheel.core.graph import Definition
 from tidewheel.core.inputs import check_inputs
 from tidewheel.core.parent import Parent
 from tidewheel.core.room import has_room
@@ -136,10 +137,9 @@ def create_run(
         interval_start=interval[0],
         interval_end=interval[1],
     )
-    scope = Scope(inputs={}, run=run_names(draft), task=lambda name: {}, env=definition.workflow.env)
-    inputs, mistakes = check_inputs(definition.workflow, given, d.rules.evaluator, scope)
+    inputs, mistakes = checked_inputs(d, draft, definition, given)
     if mistakes:
-        return list(mistakes)
+        return mistakes
     d.record(
         e.RunCreated(
             dag=d.state.dag,
@@ -151,7 +151,7 @@ def create_run(
             logical_date=logical_date,
             interval_start=interval[0],
             interval_end=interval[1],
-            inputs=msgspec.json.encode(inputs).decode(),
+            inputs=inputs,
             trigger=answers[0],
             origin=answers[1],
             rerun_of=rerun_of,
@@ -161,6 +161,15 @@ def create_run(
         )
     )
     return []
+
+
+def checked_inputs(
+    d: Decision[Dag], run: RunState, definition: Definition, given: dict[str, Any]
+) -> tuple[str, list[str]]:
+    """The inputs of the run under ``definition`` with defaults filled in, as JSON, and what is wrong with them."""
+    scope = Scope(inputs={}, run=run_names(run), task=lambda name: {}, env=definition.workflow.env)
+    inputs, mistakes = check_inputs(definition.workflow, given, d.rules.evaluator, scope)
+    return msgspec.json.encode(inputs).decode(), list(mistakes)
 
 
 def _asked_by(parent: Parent) -> dict[str, Any]:

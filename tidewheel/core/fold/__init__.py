@@ -34,6 +34,7 @@ from tidewheel.core.fold.pool import (
     fold_worker_renewed,
     fold_worker_suspended,
 )
+from tidewheel.core.fold.restart import fold_run_restarted
 from tidewheel.core.fold.run import (
     fold_deadline_missed,
     fold_run_cancel_requested,
@@ -75,6 +76,7 @@ FOLDS: Mapping[type[e.Event], Callable[[Any, Any], Any]] = {
     e.BackfillCancelled: fold_backfill_ended,
     e.BackfillFinished: fold_backfill_ended,
     e.RunCreated: fold_run_created,
+    e.RunRestarted: fold_run_restarted,
     e.RunStarted: fold_run_started,
     e.RunCancelRequested: fold_run_cancel_requested,
     e.DeadlineMissed: fold_deadline_missed,

@@ -59,11 +59,11 @@ def fold_run_created(state: Dag, event: e.RunCreated) -> Dag:
         coverage = with_run(state.coverage, schedule, run.interval_start, run.logical_date)
         created = replace(created, coverage=coverage)
     if run.backfill_id and run.logical_date is not None:
-        created = with_run_of_backfill(_counted(created, run, 1), run.backfill_id, run.logical_date)
-    return _queued(created, run)
+        created = with_run_of_backfill(counted(created, run, 1), run.backfill_id, run.logical_date)
+    return queued(created, run)
 
 
-def _queued(state: Dag, run: RunState) -> Dag:
+def queued(state: Dag, run: RunState) -> Dag:
     """With the run in the queue of its kind."""
     if run.backfill_id:
         return replace(state, queued_backfill=state.queued_backfill.add(place_of(run)))
@@ -77,7 +77,7 @@ def _unqueued(state: Dag, run: RunState) -> Dag:
     return replace(state, queued_runs=state.queued_runs.remove(place_of(run)))
 
 
-def _counted(state: Dag, run: RunState, change: int) -> Dag:
+def counted(state: Dag, run: RunState, change: int) -> Dag:
     """With ``change`` more live runs of its backfill."""
     live = state.live_of.get(run.backfill_id, 0) + change
     counts = state.live_of.set(run.backfill_id, live) if live else state.live_of.delete(run.backfill_id)
@@ -138,7 +138,7 @@ def fold_run_ended(state: Dag, event: e.RunSucceeded | e.RunFailed | e.RunCancel
     if run.phase == "queued":
         left = _unqueued(left, run)
     if run.backfill_id:
-        left = _counted(left, run, -1)
+        left = counted(left, run, -1)
     finished, order = state.finished, state.finished_order
     remembered = run.logical_date is None
     if remembered:

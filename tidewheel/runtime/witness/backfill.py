@@ -69,8 +69,8 @@ class BackfillWitness:
         if event.last > event.at:
             self._findings.add(4, f"{event.backfill_id} reaches {event.last - event.at} ms into the future")
 
-    def made(self, event: e.RunCreated, schedule: Schedule | None) -> None:
-        """A run of one is created."""
+    def made(self, event: e.RunCreated | e.RunRestarted, schedule: Schedule | None) -> None:
+        """A run of one is created or restarted."""
         record = self._known(event.backfill_id, f"run {event.run_id} is created")
         if record is None:
             return
@@ -85,7 +85,8 @@ class BackfillWitness:
         self._comes_to(record, name, event.logical_date, schedule)
         if schedule is not None:
             expected = (previous_slot(schedule, event.logical_date), event.logical_date)
-            if (event.interval_start, event.interval_end) != expected:
+            end = event.interval_end if isinstance(event, e.RunCreated) else event.logical_date
+            if (event.interval_start, end) != expected:
                 self._findings.add(4, f"run {event.run_id} does not cover the interval {expected} of its slot")
         record.at = event.logical_date
         record.made += 1

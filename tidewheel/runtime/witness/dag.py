@@ -53,7 +53,8 @@ class DagWitness:
         self._paused = False
         self._removed = False
         self._ids: set[str] = set()
-        self._dates: set[int] = set()
+        #: The logical dates that have a run, and the highest attempt of any of its tasks once it has ended.
+        self._dates: dict[int, int] = {}
         self._running = 0
         self.active = 0
         self._backfills = BackfillWitness(name, findings)
@@ -193,7 +194,7 @@ class DagWitness:
         if event.logical_date is not None:
             if event.logical_date in self._dates:
                 self._findings.add(4, f"run {name} is the second one of logical date {event.logical_date}")
-            self._dates.add(event.logical_date)
+            self._dates.setdefault(event.logical_date, 0)
         if wrong := wrong_parent(event):
             self._findings.add(4, f"run {name} {wrong}")
         if event.parent_dag:
@@ -206,6 +207,35 @@ class DagWitness:
             self._findings.add(4, f"run {name} is created after its DAG was removed")
         if definition is not None:
             self.runs[event.run_id] = RunWitness(name, definition, self, self._findings, event)
+
+    def _restarted(self, event: e.RunRestarted) -> None:
+        name = f"{self._name}/{event.run_id}"
+        if event.run_id in self.runs or event.run_id not in self._ids:
+            self._findings.add(
+                2, f"RunRestarted of {name}, which {'lives' if event.run_id in self.runs else 'never was'}"
+            )
+            return
+        if event.attempts != self._dates.get(event.logical_date):
+            had = self._dates.get(event.logical_date)
+            self._findings.add(1, f"run {name} goes on counting attempts from {event.attempts}, but had come to {had}")
+        self._backfills.made(event, self._schedule)
+        if self._definition is None or event.version != self._definition.version:
+            self._findings.add(4, f"run {name} is restarted with version {event.version}, which is not deployed")
+        elif self._removed:
+            self._findings.add(4, f"run {name} is restarted after its DAG was removed")
+        else:
+            created = e.RunCreated(
+                dag=event.dag,
+                run_id=event.run_id,
+                at=event.at,
+                version=event.version,
+                kind="backfill",
+                logical_date=event.logical_date,
+                backfill_id=event.backfill_id,
+            )
+            run = RunWitness(name, self._definition, self, self._findings, created)
+            run.attempts_from = event.attempts
+            self.runs[event.run_id] = run
 
     def _created_for_slot(self, event: e.RunCreated) -> None:
         if event.logical_date is None:
@@ -271,6 +301,10 @@ class DagWitness:
         if event.run_id in self.asked.made:
             self.asked.made[event.run_id] = _ENDS[type(event)]
         self.active -= sum(task.phase in ACTIVE for task in run.tasks.values())
+        if run.logical_date is not None:
+            self._dates[run.logical_date] = max(
+                (task.attempt for task in run.tasks.values()), default=run.attempts_from
+            )
         del self.runs[event.run_id]
 
     def _watched(self, event: e.RunWatched) -> None:
@@ -351,6 +385,7 @@ _APPLY: dict[type[e.Event], Callable[[DagWitness, Any], None]] = {
     e.BackfillFinished: DagWitness._backfill_ended,
     e.BackfillCancelled: DagWitness._backfill_ended,
     e.RunCreated: DagWitness._created,
+    e.RunRestarted: DagWitness._restarted,
     e.RunStarted: DagWitness._started,
     e.RunCancelRequested: DagWitness._run_cancel_requested,
     e.DeadlineMissed: DagWitness._deadline_missed,

@@ -29,7 +29,7 @@ class RunWitness(RunStanding):
             if event.task not in self.definition.tasks:
                 self._findings.add(3, f"{named(event)}: version {self.definition.version} has no such task")
                 return
-            task = self.tasks[event.task] = TaskRecord()
+            task = self.tasks[event.task] = TaskRecord(self.attempts_from)
         _APPLY[type(event)](self, task, event)
 
     # --- before an attempt has a lease ---------------------------------------------------------------------------
@@ -53,7 +53,7 @@ class RunWitness(RunStanding):
         if before or event.items != task.items or any(instance in self.tasks for instance in fresh):
             self._findings.add(2, f"{name} names {len(values)} of {event.items} items from {event.first} on")
         task.phase = "deferred"
-        self.tasks.update((instance, TaskRecord()) for instance in fresh)
+        self.tasks.update((instance, TaskRecord(self.attempts_from)) for instance in fresh)
         self.open += len(values)
 
     def _deferred(self, task: TaskRecord, event: e.TaskDeferred) -> None:

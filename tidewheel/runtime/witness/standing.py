@@ -33,11 +33,13 @@ class RunStanding:
     __slots__ = (
         "_findings",
         "_limits",
+        "attempts_from",
         "backfill_id",
         "cancel_requested",
         "deadlines",
         "definition",
         "last",
+        "logical_date",
         "name",
         "open",
         "phase",
@@ -52,6 +54,9 @@ class RunStanding:
         self.name = name
         self.scheduled = created.kind == "scheduled"
         self.backfill_id = created.backfill_id
+        self.logical_date = created.logical_date
+        #: Of a restarted run: the attempt from which its tasks go on counting.
+        self.attempts_from = 0
         self.definition = definition
         self.phase = "queued"
         self.cancel_requested = False

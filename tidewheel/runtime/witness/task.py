@@ -28,7 +28,7 @@ class TaskRecord:
         "worker",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, attempt: int = 0) -> None:
         #: Of a mapped task: its items, and the instances that have begun, ended, failed.
         self.items: int | None = None
         self.begun = self.ended = self.failed = 0
@@ -36,7 +36,7 @@ class TaskRecord:
         self.again: set[int] = set()
         self.early: set[int] = set()
         self.phase = "scheduled"
-        self.attempt = 0
+        self.attempt = attempt
         self.worker = ""
         self.expires_at = 0
         self.cancel_requested = False

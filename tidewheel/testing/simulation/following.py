@@ -59,6 +59,8 @@ class Follower:
         #: The tasks of each run, as its version defines them.
         self._tasks: dict[tuple[str, str], dict[str, Task]] = {}
         self._ended_runs: set[tuple[str, str]] = set()
+        #: Of runs that were restarted, the attempt from which their tasks count.
+        self._counts_from: dict[tuple[str, str], int] = {}
         self._retry_at: dict[tuple[str, str, str], int] = {}
         self._pools: dict[str, PoolOrder] = {}
 
@@ -104,6 +106,8 @@ class Follower:
                 run = (event.dag, event.run_id)
                 self.created[run] = self.created.get(run, 0) + 1
                 self.caused[recorded.cause] = self.caused.get(recorded.cause, 0) + 1
+            case e.RunRestarted():
+                self._restart(event)
             case e.TaskQueued() | e.TaskReady():
                 self._judge_back_off(event)
             case e.TaskLeased():
@@ -120,6 +124,16 @@ class Follower:
         if isinstance(event, e.TaskEvent):
             self._judge_result(event)
 
+    def _restart(self, event: e.RunRestarted) -> None:
+        """The run begins anew: what its tasks had come to is undone, and their budgets are whole again."""
+        run = (event.dag, event.run_id)
+        self._ended_runs.discard(run)
+        self._tasks[run] = self._workflows[event.dag, event.version]
+        self._counts_from[run] = event.attempts
+        for known in (self._ended, self._retry_at):
+            for task in [task for task in known if task[:2] == run]:
+                del known[task]
+
     def _judge_back_off(self, event: e.TaskQueued | e.TaskReady) -> None:
         task = (event.dag, event.run_id, event.task)
         retry_at = self._retry_at.pop(task, 0)
@@ -127,7 +141,8 @@ class Follower:
             early = retry_at - event.at
             self._world.violate(f"{_named((*task, event.attempt))} begins {early} ms before its back-off is over")
         defined = self._tasks[event.dag, event.run_id][written_task(event.task)]
-        if event.attempt > 1 + defined.retry.max + defined.infra_retries:
+        spent = self._counts_from.get((event.dag, event.run_id), 0)
+        if event.attempt > spent + 1 + defined.retry.max + defined.infra_retries:
             self._world.violate(f"{_named((*task, event.attempt))} is more than the task's budgets allow")
 
     def _judge_expiry(self, event: e.LeaseExpired, shard: int, writer: SchedulerProcess) -> None:

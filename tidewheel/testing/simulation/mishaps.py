@@ -130,6 +130,7 @@ class Mishaps:
                     order=rng.choice(("forward", "backward")),
                     mode=rng.choice(("parallel", "chunked")),
                     width=rng.choice([1, 2, 5]),
+                    reprocess=rng.choice(("none", "none", "failed", "all")),
                 )
                 world.send(self._request(command))
             case 3:

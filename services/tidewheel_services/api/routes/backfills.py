@@ -56,7 +56,13 @@ class RangeBody(Body):
     ]
     end: Annotated[str, Field(alias="to", max_length=40, description="The last slot, included; written like `from`.")]
     order: Annotated[BackfillOrder, Field(description="The earliest slot first, or the latest.")] = "forward"
-    reprocess: Annotated[Reprocess, Field(description="What becomes of slots that have a run.")] = "none"
+    reprocess: Annotated[
+        Reprocess,
+        Field(
+            description="Slots that have a run: `none` keep it; `failed`: runs that failed or were cancelled begin "
+            "anew; `all`: every run that has ended does. One that goes on is left alone."
+        ),
+    ] = "none"
 
 
 class StartBody(RangeBody):
@@ -124,7 +130,7 @@ async def preview_backfill(
         row = known_dag(connection, dag)
         schedule = schedule_of(row)
         since, until = instants_of(schedule, body.begin, body.end)
-        return preview(connection, row, schedule, since, until, body.order, body.limit)
+        return preview(connection, row, schedule, since, until, body.order, body.reprocess, body.limit)
 
     return answer(await run_in_threadpool(api.reads.read, query))
 
@@ -142,7 +148,8 @@ async def preview_backfill(
 async def start_backfill(
     dag: DagName, api: Api, actor: Actor, body: Annotated[StartBody, Depends(body_of(StartBody))]
 ) -> Response:
-    """Make runs for the slots of the schedule from `from` to `to`, both included, that have come due and have none.
+    """Make runs for the slots of the schedule from `from` to `to`, both included, that have come due and have none;
+    with `reprocess`, let those that there are begin anew.
 
     Asked again while it goes on, it is the same one.
     """
