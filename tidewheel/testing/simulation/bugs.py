@@ -38,6 +38,7 @@ from tidewheel.runtime.scheduler import Scheduler
 from tidewheel.runtime.seals import sealed
 from tidewheel.runtime.shard import shard_of, target_of
 from tidewheel.runtime.timers import Timers
+from tidewheel.testing.simulation import bugs_flow
 from tidewheel.testing.simulation.campaign import Plant
 from tidewheel.wire.codec import GENESIS, encode_event
 from tidewheel.wire.messages import Snapshot
@@ -513,5 +514,6 @@ _PLANTS: tuple[Plant, ...] = (
     share_ignored,
     priority_ignored,
     fairness_ignored,
+    *bugs_flow.PLANTS,
 )
 BUGS: Mapping[str, Bug] = {plant.__name__: Bug((plant.__doc__ or "").strip(), plant) for plant in _PLANTS}
