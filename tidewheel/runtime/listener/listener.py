@@ -25,7 +25,7 @@ JUDGEMENTS_MAX = 100_000
 #: How long a turn waits for a first record; a stop, and another trigger, are noticed within it.
 POLL_S = 0.5
 FLUSH_S = 30.0
-BACK_OFF_S = (0.2, 10.0)
+BACK_OFF_S = (0.2, 2.0)
 
 _log = structlog.get_logger("tidewheel.listener")
 
