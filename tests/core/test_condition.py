@@ -7,7 +7,7 @@ from scenes import NOW, task
 from waiting import HOUR, wait, waiting
 
 from tidewheel.core import events as e
-from tidewheel.core.workflow import Concurrency, HttpWait, Schedule, Task, WaitFor
+from tidewheel.core.workflow import Concurrency, HttpWait, KafkaWait, Schedule, Task, WaitFor
 
 
 def test_a_duration_counts_from_when_the_task_became_ready() -> None:
@@ -68,3 +68,10 @@ def test_a_waiter_is_told_the_request_with_its_secrets_unresolved() -> None:
         "request": {"type": "http", "method": "GET", "url": "http://x"},
         "every_ms": 60_000,
     }
+
+
+def test_a_waiter_is_told_where_the_window_opens() -> None:
+    what = KafkaWait(topic="t", match="event.key == run.id", window_ms=HOUR)
+    asked = waiting(begun(Task(id="w", action=WaitFor(what=what))), "w").asked
+    assert (asked["topic"], asked["since_ms"], asked["match"]) == ("t", NOW - HOUR, what.match)
+    assert asked["run"]["id"] == "r" and "inputs" not in asked

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tidewheel.core.workflow import ApprovalWait, HttpWait, RunWait, Task, TimeWait, WaitFor
+from tidewheel.core.workflow import ApprovalWait, HttpWait, KafkaWait, RunWait, Task, TimeWait, WaitFor
 from tidewheel.definition.load import Loaded
 
 Expect = Callable[..., Loaded]
@@ -88,6 +88,14 @@ def test_answers_as_they_may_be_asked_for(expect: Expect) -> None:
     assert loaded.tasks[0].action == WaitFor(what=what, timeout_ms=3_600_000)
 
 
+def test_records_as_they_may_be_waited_for(expect: Expect) -> None:
+    kafka = "{topic: cdc.done, match: '${{ event.value.n > 2 }}', window: 0s}"
+    loaded = expect(workflow(f"wait_for: {{kafka: {kafka}, timeout: 1h}}")).workflow
+    assert loaded is not None
+    what = KafkaWait(topic="cdc.done", match="event.value.n > 2", window_ms=0)
+    assert loaded.tasks[0].action == WaitFor(what=what, timeout_ms=3_600_000)
+
+
 def test_an_approval_is_waited_for_a_week_unless_it_says_otherwise(expect: Expect) -> None:
     loaded = expect(workflow("wait_for: {approval: {}}")).workflow
     assert loaded is not None
@@ -122,6 +130,11 @@ def test_an_approval_is_waited_for_a_week_unless_it_says_otherwise(expect: Expec
         ("wait_for: {http: {url: http://x, until: §response.body == 'x'}}", "unknown_name", "no field 'response.body'"),
         ("wait_for: {http: {url: http://x, until: §tasks.y.output}}", "name_not_available", "inputs, response, run"),
         ('wait_for: {http: {url: "http://x/${{ §secrets.y }}"}}', "secret_not_allowed", "http headers"),
+        ("wait_for: {kafka: {topic: §a b}}", "wrong_type", "Kafka topic"),
+        ("wait_for: {kafka: §{}}", "missing_key", "needs the key 'topic'"),
+        ("wait_for: {kafka: {topic: x, match: §event.offset}}", "not_boolean", "a 'match' must be"),
+        ("wait_for: {kafka: {topic: x, match: §event.body == 1}}", "unknown_name", "no field 'event.body'"),
+        ("wait_for: {kafka: {topic: x, match: §inputs.y == 1}}", "unknown_name", "no input 'y'"),
         ("wait_for: {time: 1h}, §pool: gpu", "conflict", "no slot"),
         ("wait_for: {time: 1h}, §retries: 2", "conflict", "longer 'timeout'"),
         ("wait_for: {time: 1h}, §timeout: 2h", "conflict", "within 'wait_for'"),

@@ -6,16 +6,20 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from tidewheel.definition.expressions import CelEvaluator
+from tidewheel.log.feeds import open_feed
 from tidewheel.log.interface import Log
+from tidewheel.log.sqlite.feed import SqliteFeed
 from tidewheel.worker.secrets import KnownSecrets
 from tidewheel_services.cli.app import app
 from tidewheel_services.waiter.polling import Poller
+from tidewheel_services.waiter.records import Records
 from tidewheel_services.waiter.waiter import Waiter
 
 YAML = {"Content-Type": "application/yaml"}
@@ -120,6 +124,44 @@ def export() -> Iterator[Export]:
     service.server.server_close()
 
 
+def no_records(name: str) -> Records:
+    """Nobody waits for any."""
+    return Records(lambda: open_feed("kafka://127.0.0.1:1"), CelEvaluator(), name)
+
+
+def test_a_record_is_found_that_came_before_and_one_that_comes_later(
+    api: httpx.Client, engine: Log, projected: str, tmp_path: Path, run_threads: Any, eventually: Callable[..., Any]
+) -> None:
+    text = """
+id: after_cdc
+inputs: {day: {type: string}}
+tasks:
+  - id: before
+    wait_for: {kafka: {topic: cdc.done, match: "${{ event.value.day == inputs.day }}", window: 1h}}
+  - {id: after, wait_for: {kafka: {topic: cdc.done, match: "${{ event.key == run.id }}", window: 0s}}}
+"""
+    feed = SqliteFeed(tmp_path / "topics.db")
+    for value in (b"no json", b'{"day": "sunday"}', b'{"day": "monday", "rows": 3}'):
+        feed.publish("cdc.done", b"one", value)
+    records = Records(lambda: SqliteFeed(tmp_path / "topics.db"), CelEvaluator(), "w")
+    waiter = Waiter(engine, projected, Poller(KnownSecrets(), CelEvaluator()), records, "w", look_s=0.1)
+    assert api.post("/api/v1/dags", content=text, headers=YAML).status_code == 201
+    run = "/api/v1/dags/after_cdc/runs/one"
+    started = {"run_id": "one", "inputs": {"day": "monday"}}
+    assert api.post("/api/v1/dags/after_cdc/runs", json=started).status_code == 201
+    with run_threads() as threads:
+        threads.run(waiter.run, "waiter")
+        eventually(lambda: api.get(f"{run}/tasks/before").json().get("state") == "success")
+        assert api.get(f"{run}/tasks/after").json()["state"] == "deferred"
+        feed.publish("cdc.done", b"two", b"1")
+        feed.publish("cdc.done", b"one", None)
+        eventually(lambda: api.get(run).json()["state"] == "success")
+    feed.close()
+    output = api.get(f"{run}/tasks/before").json()["output"]
+    assert (output["offset"], output["key"], output["value"]) == (2, "one", {"day": "monday", "rows": 3})
+    assert api.get(f"{run}/tasks/after").json()["output"]["offset"] == 4
+
+
 def test_an_answer_is_asked_for_until_it_is_as_wanted(
     api: httpx.Client, engine: Log, projected: str, export: Export, run_threads: Any, eventually: Callable[..., Any]
 ) -> None:
@@ -136,7 +178,7 @@ tasks:
   - {{id: nobody, wait_for: {{http: {{url: "{export.url}", headers: {{X: "${{{{ secrets.unknown }}}}"}}}}}}}}
 """
     poller = Poller(KnownSecrets({"export_token": "hush-hush"}), CelEvaluator())
-    waiters = [Waiter(engine, projected, poller, name, look_s=0.1) for name in ("one", "two")]
+    waiters = [Waiter(engine, projected, poller, no_records(name), name, look_s=0.1) for name in ("one", "two")]
     with run_threads() as threads:
         for waiter in waiters:
             threads.run(waiter.run, waiter.instance)

@@ -185,6 +185,13 @@ class PolledHttp(_Polled, total=False):
     until: Expression | str
 
 
+class AwaitedRecord(_Topic, total=False):
+    """What a task waits for: a record that makes ``match`` true."""
+
+    match: Expression | str
+    window: Duration
+
+
 class Concurrency(TypedDict, total=False):
     """Of a DAG, over all its runs."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, Unpack
 from tidewheel.authoring.expression import Expression
 from tidewheel.authoring.keys import (
     Approval,
+    AwaitedRecord,
     ChildKeys,
     ContainerOptions,
     Duration,
@@ -159,15 +160,18 @@ def wait_for(
     approval: Approval | None = None,
     run: OtherRun | None = None,
     http: PolledHttp | None = None,
+    kafka: AwaitedRecord | None = None,
     timeout: Duration | None = None,
     on_timeout: OnTimeout | None = None,
     **keys: Unpack[StepKeys],
 ) -> Task:
     """A task that waits for one thing, without a worker: ``time`` (a duration since it became ready, or an instant), an
-    ``approval``, the end of another DAG's ``run``, or an answer by ``http``."""
+    ``approval``, the end of another DAG's ``run``, an answer by ``http``, or a record
+    of ``kafka``."""
     place = here()
     condition = given(
-        {"time": time, "approval": approval, "run": run, "http": http, "timeout": timeout, "on_timeout": on_timeout},
+        {"time": time, "approval": approval, "run": run, "http": http, "kafka": kafka}
+        | {"timeout": timeout, "on_timeout": on_timeout},
         place,
     )
     positional: Keys = {"id": Given(name, place, 0), "wait_for": condition}

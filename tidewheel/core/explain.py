@@ -24,6 +24,8 @@ def _what(wait: Wait) -> str:
         return f"{'the end of ' if wait.waits_for == 'workflow' else ''}run {child.run_id} of '{child.dag}'"
     if wait.waits_for == "http" and "request" in wait.asked:
         return f"an answer of {wait.asked['request']['url'].partition('?')[0]}"
+    if wait.waits_for == "kafka" and "topic" in wait.asked:
+        return f"a record of topic {wait.asked['topic']}"
     return _WHAT[wait.waits_for]
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from tidewheel.core.events import TaskDeferred, WaitsFor
 from tidewheel.core.expressions import ExpressionError
-from tidewheel.core.workflow import ApprovalWait, Awaited, HttpWait, RunWait, TimeWait
+from tidewheel.core.workflow import ApprovalWait, Awaited, HttpWait, KafkaWait, RunWait, TimeWait
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _INSTANT: Final = re.compile(
@@ -25,7 +25,13 @@ WATCHED: Final[frozenset[WaitsFor]] = frozenset({"kafka", "http", "run"})
 FAULT: Final = "fault"
 
 
-_WAITS_FOR: Final[dict[type, WaitsFor]] = {TimeWait: "time", ApprovalWait: "approval", RunWait: "run", HttpWait: "http"}
+_WAITS_FOR: Final[dict[type, WaitsFor]] = {
+    TimeWait: "time",
+    ApprovalWait: "approval",
+    RunWait: "run",
+    HttpWait: "http",
+    KafkaWait: "kafka",
+}
 
 
 def waits_for_of(what: Awaited) -> WaitsFor:

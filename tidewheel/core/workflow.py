@@ -181,7 +181,16 @@ class HttpWait(_Plain, frozen=True, tag_field="type", tag="http"):
     until: str | None = None
 
 
-Awaited = TimeWait | ApprovalWait | RunWait | HttpWait
+class KafkaWait(_Plain, frozen=True, tag_field="type", tag="kafka"):
+    """Until a record of a Kafka topic comes, or has come at most ``window_ms`` before the task became ready."""
+
+    topic: str
+    #: CEL source over ``event``; None: any record.
+    match: str | None = None
+    window_ms: int = 3_600_000
+
+
+Awaited = TimeWait | ApprovalWait | RunWait | HttpWait | KafkaWait
 
 
 class WaitFor(_Plain, frozen=True, tag_field="type", tag="wait_for"):

@@ -133,7 +133,7 @@ def lint_expressions(draft: Draft, graph: Graph, findings: Findings) -> None:
             if "if" in place:
                 checker.condition(_Site(place["if"], place.node.entries["if"], _TASK_ROOTS, task.get("id")))
         for site in _ends_of_waits(task):
-            checker.condition(site, "an 'until'")
+            checker.condition(site, "a 'match'" if site.event else "an 'until'")
 
 
 def _ends_of_waits(task: Draft) -> Iterator[_Site]:
@@ -142,6 +142,9 @@ def _ends_of_waits(task: Draft) -> Iterator[_Site]:
     http = wait.get("http") if isinstance(wait, Draft) else None
     if isinstance(http, Draft) and "until" in http:
         yield _Site(http["until"], http.node.entries["until"], _WORKFLOW_ROOTS, task.get("id"), response=True)
+    kafka = wait.get("kafka") if isinstance(wait, Draft) else None
+    if isinstance(kafka, Draft) and "match" in kafka:
+        yield _Site(kafka["match"], kafka.node.entries["match"], _WORKFLOW_ROOTS, task.get("id"), event=True)
 
 
 def _branches(task: Draft) -> list[Draft]:

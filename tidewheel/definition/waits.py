@@ -7,7 +7,17 @@ from datetime import tzinfo
 from typing import Any, Final, get_args
 
 from tidewheel.core.scope import rfc3339
-from tidewheel.core.workflow import ApprovalWait, Awaited, HttpWait, OnTimeout, RunEnd, RunWait, TimeWait, WaitFor
+from tidewheel.core.workflow import (
+    ApprovalWait,
+    Awaited,
+    HttpWait,
+    KafkaWait,
+    OnTimeout,
+    RunEnd,
+    RunWait,
+    TimeWait,
+    WaitFor,
+)
 from tidewheel.definition.mistakes import Findings
 from tidewheel.definition.nodes import Node, Scalar
 from tidewheel.definition.scalars import ScalarMistake, duration_ms, moment, moment_ms
@@ -27,8 +37,7 @@ from tidewheel.definition.shapes import (
 from tidewheel.definition.templates import condition_source, has_expression
 
 #: What a task may wait for; exactly one of them.
-CONDITIONS: Final = ("time", "approval", "run", "http")
-LATER_CONDITIONS: Final = frozenset({"kafka"})
+CONDITIONS: Final = ("time", "approval", "run", "http", "kafka")
 #: A wait for anything but a time ends after so long, unless its ``timeout`` says otherwise.
 _TIMEOUT: Final = "7d"
 #: Keys of a task that are about a worker's work, and what to say of them beside a ``wait_for``.
@@ -121,6 +130,18 @@ _HTTP: Final = Record(
         ),
     },
 )
+_KAFKA: Final = Record(
+    "kafka",
+    {
+        "topic": Key(
+            Text("the name of a Kafka topic (letters, digits, '.', '_' and '-')", "[A-Za-z0-9._-]+", length_max=249),
+            "The topic.",
+            required=True,
+        ),
+        "match": Key(Condition(), "An expression over 'event'; the record for which it is true ends the wait."),
+        "window": Key(Duration(0), "Records that came so long before the task became ready count too.", default="1h"),
+    },
+)
 WAIT_FOR: Final = Record(
     "wait_for",
     {
@@ -131,9 +152,9 @@ WAIT_FOR: Final = Record(
         "approval": Key(_APPROVAL, "A person's yes or no, by the command line or the API."),
         "run": Key(_RUN, "The end of a run of another DAG, also one that is yet to come."),
         "http": Key(_HTTP, "An answer to a request that is made again and again."),
+        "kafka": Key(_KAFKA, "A record of a Kafka topic, which may have come a while ago."),
         **_ENDS,
     },
-    later=LATER_CONDITIONS,
     one_of=CONDITIONS,
 )
 
@@ -146,7 +167,7 @@ def lint_wait(task: Draft, findings: Findings) -> None:
     wait = task.get("wait_for")
     if not isinstance(wait, Draft):
         return
-    present = [key for key in wait.node.entries if key in CONDITIONS or key in LATER_CONDITIONS]
+    present = [key for key in wait.node.entries if key in CONDITIONS]
     if not present:
         findings.add(wait.node, "missing_key", f"wait_for needs one of {', '.join(CONDITIONS)}")
     for extra in present[1:]:
@@ -188,6 +209,8 @@ def assemble_wait(wait: Draft, zone: tzinfo) -> WaitFor:
         what = ApprovalWait(roles=tuple(wait["approval"].get("roles", ())))
     elif "http" in wait:
         what = _http(wait["http"])
+    elif "kafka" in wait:
+        what = _kafka(wait["kafka"])
     else:
         run = wait["run"]
         what = RunWait(**{**run, "states": tuple(run.get("states", ("success",)))})
@@ -201,6 +224,13 @@ def _http(written: Draft) -> HttpWait:
     if "until" in written:
         fields["until"] = condition_source(written["until"])
     return HttpWait(headers=dict(written.get("headers", {})), **fields)
+
+
+def _kafka(written: Draft) -> KafkaWait:
+    fields: dict[str, Any] = {"window_ms": written["window"]} if "window" in written else {}
+    if "match" in written:
+        fields["match"] = condition_source(written["match"])
+    return KafkaWait(topic=written["topic"], **fields)
 
 
 def _time(written: str, zone: tzinfo) -> TimeWait:

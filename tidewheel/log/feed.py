@@ -71,11 +71,32 @@ class Follower(Protocol):
         """Leave the group at once."""
 
 
+class Scanner(Protocol):
+    """Reads partitions outside of the group, from anywhere; not thread-safe. Raises ``LogUnavailable`` as a follower
+    does."""
+
+    def offsets_at(self, topic: str, timestamp: int) -> Mapping[int, int]:
+        """Of each partition of a topic the offset of its first record written at ``timestamp`` (ms) or later; the end,
+        if none is. Empty: there is no such topic, or it cannot be seen."""
+
+    def scan(self, positions: Mapping[Place, int]) -> None:
+        """Read exactly these from now on, each from this offset."""
+
+    def read(self, max_records: int, timeout_s: float) -> list[Record]:
+        """Wait up to ``timeout_s`` for a first record, then take what is there."""
+
+    def close(self) -> None:
+        """Let go."""
+
+
 class Feed(Protocol):
     """One cluster's topics, or those of an embedded engine."""
 
     def follower(self, instance: str) -> Follower:
         """Join the group of listeners."""
+
+    def scanner(self, instance: str) -> Scanner:
+        """Read beside the group."""
 
     def publish(
         self, topic: str, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes]] = ()

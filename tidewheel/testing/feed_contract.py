@@ -86,6 +86,30 @@ class FeedContract:
         assert (second.offset, second.key, second.value, second.headers) == (1, None, None, ())
         follower.close()
 
+    def test_a_scanner_reads_from_anywhere_and_again_and_moves_nobody(self, feed: Feed) -> None:
+        feed.publish(TOPIC, None, b"0")
+        since = now_ms()
+        feed.publish(TOPIC, None, b"1")
+        scanner = feed.scanner("w1")
+        assert scanner.offsets_at(TOPIC, since) == {0: 1}
+        assert scanner.offsets_at(TOPIC, 0) == {0: 0}
+        assert scanner.offsets_at(TOPIC, since + 3_600_000) == {0: 2}
+        for begin, wanted in ((1, [b"1", b"2"]), (0, [b"0", b"1", b"2"])):
+            scanner.scan({(TOPIC, 0): begin})
+            if begin:
+                feed.publish(TOPIC, None, b"2")
+            found: list[Record] = []
+            deadline = time.monotonic() + PATIENCE_S
+            while len(found) < len(wanted) and time.monotonic() < deadline:
+                found += scanner.read(100, 0.2)
+            assert values(found) == wanted
+        scanner.scan({})
+        assert scanner.read(100, 0) == []
+        follower = self.follow(feed, {TOPIC: since})
+        assert values(take(follower, 2)[0]) == [b"1", b"2"]
+        follower.close()
+        scanner.close()
+
     def test_a_topic_begins_at_the_instant_given_however_late_it_is_followed(self, feed: Feed) -> None:
         feed.publish(TOPIC, None, b"before")
         since = now_ms()

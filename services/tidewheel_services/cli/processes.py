@@ -149,10 +149,11 @@ def waiter(
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = _LOOPBACK,
     log: LogUrl = "",
+    feed: FeedUrl = "",
     postgres: Dsn = "",
     name: Instance = "",
 ) -> None:
-    """Run the waiter: it asks for what tasks wait for by HTTP. Of several one works, the others stand by."""
+    """Run the waiter: it looks for what tasks wait for by HTTP and on Kafka. One works, others stand by."""
     from tidewheel_services.process_log import log_to_stderr
     from tidewheel_services.waiter.figures import WaiterFigures
     from tidewheel_services.waiter.main import run_waiter
@@ -160,7 +161,7 @@ def waiter(
     log_to_stderr()
     with _exposed(metrics_host, metrics_port) as exposition:
         run_waiter(
-            settings(log=log, postgres=postgres, instance=name),
+            settings(log=log, feed=feed, postgres=postgres, instance=name),
             stop_on_signals(),
             show=None if exposition is None else lambda found: exposition.show(WaiterFigures(found)),
         )

@@ -7,9 +7,11 @@ import threading
 from collections.abc import Callable
 
 from tidewheel.definition.expressions import CelEvaluator
+from tidewheel.log.feeds import feed_beside, open_feed
 from tidewheel.log.interface import Log
 from tidewheel_services.config import Settings
 from tidewheel_services.waiter.polling import Poller
+from tidewheel_services.waiter.records import Records
 from tidewheel_services.waiter.waiter import Waiter
 from tidewheel_services.waiting_for_log import open_when_there
 from tidewheel_services.worker.secrets import LocalSecrets
@@ -30,7 +32,9 @@ def wait_on(
     log: Log, settings: Settings, name: str, stop: threading.Event, show: Callable[[Waiter], None] | None = None
 ) -> None:
     """The same over an open log."""
-    waiter = Waiter(log, settings.postgres, Poller(LocalSecrets(), CelEvaluator()), name)
+    evaluator = CelEvaluator()
+    records = Records(lambda: open_feed(settings.feed or feed_beside(settings.log)), evaluator, name)
+    waiter = Waiter(log, settings.postgres, Poller(LocalSecrets(), evaluator), records, name)
     if show is not None:
         show(waiter)
     waiter.run(stop)

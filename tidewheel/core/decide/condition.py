@@ -9,12 +9,12 @@ import msgspec
 from tidewheel.core.commands import WatchRun
 from tidewheel.core.decide.decision import Decision
 from tidewheel.core.decide.defer import defer
-from tidewheel.core.expressions import ExpressionError
+from tidewheel.core.expressions import ExpressionError, Scope
 from tidewheel.core.rules import RUN_ID_LENGTH_MAX
 from tidewheel.core.scope import render_request, rfc3339, scope_of, slot_run_id
 from tidewheel.core.state import Dag
 from tidewheel.core.waits import FAULT, instant_ms, waits_for_of
-from tidewheel.core.workflow import ApprovalWait, HttpWait, RunWait, TimeWait, WaitFor
+from tidewheel.core.workflow import ApprovalWait, HttpWait, KafkaWait, RunWait, TimeWait, WaitFor
 from tidewheel.core.zones import zone_of
 
 
@@ -34,6 +34,10 @@ def begin_wait(d: Decision[Dag], run_id: str, name: str, action: WaitFor) -> Non
                 detail = {"dag": what.dag, "run_id": _other_run(d, run_id, name, what), "states": what.states}
             case HttpWait():
                 detail = _request(d, run_id, name, what)
+            case KafkaWait():
+                run = d.state.runs[run_id]
+                detail = {"topic": what.topic, "since_ms": d.now - what.window_ms}
+                detail |= _judged_by(what.match, "match", scope_of(d.state, run, name, run.task(name).attempt + 1))
     except ExpressionError as error:
         # Within a fan-out hundreds may begin, and fail, in one turn: each ends in a turn of its own.
         defer(d, run_id, name, waits_for_of(what), {FAULT: f"wait_for: {error}"}, resume_at=d.now)
@@ -49,12 +53,15 @@ def _request(d: Decision[Dag], run_id: str, name: str, wait: HttpWait) -> dict[s
     """What a waiter needs: the request, how often, and what its condition sees beside the answer."""
     run = d.state.runs[run_id]
     scope = scope_of(d.state, run, name, run.task(name).attempt + 1)
-    detail: dict[str, Any] = {"request": render_request(wait, scope, d.rules.evaluator), "every_ms": wait.every_ms}
-    if wait.until is not None:
-        detail |= {"until": wait.until, "run": scope.run}
-        if "inputs" in wait.until:
-            detail["inputs"] = scope.inputs
-    return detail
+    request = render_request(wait, scope, d.rules.evaluator)
+    return {"request": request, "every_ms": wait.every_ms, **_judged_by(wait.until, "until", scope)}
+
+
+def _judged_by(source: str | None, key: str, scope: Scope) -> dict[str, Any]:
+    """The condition that a waiter looks for, with what it sees of the run."""
+    if source is None:
+        return {}
+    return {key: source, "run": scope.run, **({"inputs": scope.inputs} if "inputs" in source else {})}
 
 
 def _other_run(d: Decision[Dag], run_id: str, name: str, wait: RunWait) -> str:

@@ -32,6 +32,7 @@ from tidewheel.log.kafka.client import (
     unavailable,
     unique_client_id,
 )
+from tidewheel.log.kafka.scanner import KafkaScanner
 
 #: How late a topic, or a partition of one, that was made is noticed.
 _LOOK_FOR_TOPICS_MS = 5_000
@@ -77,6 +78,7 @@ class KafkaFeed:
         self._options = options or {}
         self._config = consumer_config(servers, self._options, group)
         self._opened: list[KafkaFollower] = []
+        self._scanners: list[KafkaScanner] = []
 
     def follower(self, instance: str) -> KafkaFollower:
         """Join the group."""
@@ -84,6 +86,12 @@ class KafkaFeed:
         follower = KafkaFollower(config, self._servers, self._admin())
         self._opened.append(follower)
         return follower
+
+    def scanner(self, instance: str) -> KafkaScanner:
+        """Read beside the group."""
+        scanner = KafkaScanner({**self._config, "client.id": unique_client_id(f"waiter-{instance}")}, self._servers)
+        self._scanners.append(scanner)
+        return scanner
 
     def publish(
         self, topic: str, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes]] = ()
@@ -140,6 +148,8 @@ class KafkaFeed:
         """Close what was opened and not closed."""
         for follower in self._opened:
             follower.close()
+        for scanner in self._scanners:
+            scanner.close()
 
 
 class KafkaFollower:

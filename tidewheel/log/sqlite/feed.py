@@ -71,6 +71,10 @@ class SqliteFeed:
         """The one that follows."""
         return SqliteFollower(self)
 
+    def scanner(self, instance: str) -> SqliteScanner:
+        """Read beside the one that follows."""
+        return SqliteScanner(self)
+
     def publish(
         self, topic: str, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes]] = ()
     ) -> tuple[int, int]:
@@ -103,6 +107,31 @@ class SqliteFeed:
         """One past the topic's last record."""
         found = db.execute("SELECT position FROM ends WHERE topic = ?", (topic,)).fetchone()
         return 0 if found is None else int(found[0])
+
+    def offset_at(self, db: sqlite3.Connection, topic: str, timestamp: int) -> int:
+        """The offset of the topic's first record of then or later, or its end."""
+        found = db.execute(
+            "SELECT min(position) FROM records WHERE topic = ? AND timestamp >= ?", (topic, timestamp)
+        ).fetchone()[0]
+        return self.end(topic, db) if found is None else int(found)
+
+    def records(self, topic: str, begin: int, most: int) -> list[Record]:
+        """At most so many records of the topic from this offset on, and not too many bytes."""
+        found: list[Record] = []
+        size = 0
+        with self.reading() as db:
+            rows = db.execute(
+                "SELECT position, timestamp, key, value, headers FROM records"
+                " WHERE topic = ? AND position >= ? ORDER BY position LIMIT ?",
+                (topic, begin, most),
+            )
+            for offset, timestamp, key, value, headers in rows:
+                found.append(Record(topic, 0, offset, key, value, _headers.decode(headers), timestamp))
+                size += len(value or b"")
+                if size >= _READ_BYTES_MAX:
+                    break
+            rows.close()
+        return found
 
     def close(self) -> None:
         """Let go."""
@@ -166,7 +195,7 @@ class SqliteFollower:
     def offsets_at(self, places: Collection[Place], timestamp: int) -> Mapping[Place, int]:
         """By the records' times."""
         with self._feed.reading() as db:
-            return {place: self._offset_at(db, place[0], timestamp) for place in places}
+            return {place: self._feed.offset_at(db, place[0], timestamp) for place in places}
 
     def behind(self) -> int:
         """Up to the ends of now."""
@@ -201,33 +230,50 @@ class SqliteFollower:
             if found is not None:
                 return Stand(*found)
             since = self._topics[topic]
-            stand = Stand(self._offset_at(db, topic, since), since)
+            stand = Stand(self._feed.offset_at(db, topic, since), since)
             db.execute("INSERT INTO stands VALUES (?, ?, ?)", (topic, stand.offset, stand.known))
             return stand
-
-    def _offset_at(self, db: sqlite3.Connection, topic: str, timestamp: int) -> int:
-        found = db.execute(
-            "SELECT min(position) FROM records WHERE topic = ? AND timestamp >= ?", (topic, timestamp)
-        ).fetchone()[0]
-        return self._feed.end(topic, db) if found is None else int(found)
 
     def _read(self, topic: str, most: int) -> list[Record]:
         if most <= 0:
             return []
-        records: list[Record] = []
-        size = 0
-        with self._feed.reading() as db:
-            rows = db.execute(
-                "SELECT position, timestamp, key, value, headers FROM records"
-                " WHERE topic = ? AND position >= ? ORDER BY position LIMIT ?",
-                (topic, self._next[topic], most),
-            )
-            for offset, timestamp, key, value, headers in rows:
-                records.append(Record(topic, 0, offset, key, value, _headers.decode(headers), timestamp))
-                size += len(value or b"")
-                if size >= _READ_BYTES_MAX:
-                    break
-            rows.close()
+        records = self._feed.records(topic, self._next[topic], most)
         if records:
             self._next[topic] = records[-1].offset + 1
         return records
+
+
+class SqliteScanner:
+    """Reads topics from anywhere."""
+
+    def __init__(self, feed: SqliteFeed) -> None:
+        self._feed = feed
+        self._next: dict[str, int] = {}
+
+    def offsets_at(self, topic: str, timestamp: int) -> Mapping[int, int]:
+        """By the records' times; a topic nobody has published to is an empty one."""
+        with self._feed.reading() as db:
+            return {0: self._feed.offset_at(db, topic, timestamp)}
+
+    def scan(self, positions: Mapping[Place, int]) -> None:
+        """Read these."""
+        self._next = {topic: offset for (topic, _), offset in positions.items()}
+
+    def read(self, max_records: int, timeout_s: float) -> list[Record]:
+        """Wait for a first record, then take what is there."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            records: list[Record] = []
+            for topic, begin in self._next.items():
+                if len(records) < max_records:
+                    records += self._feed.records(topic, begin, max_records - len(records))
+            for record in records:
+                self._next[record.topic] = record.offset + 1
+            remaining = deadline - time.monotonic()
+            if records or remaining <= 0:
+                return records
+            time.sleep(min(_LOOK_S, remaining))
+
+    def close(self) -> None:
+        """Let go."""
+        self._next.clear()

@@ -11,12 +11,15 @@ import msgspec
 from tidewheel.core.workflow import (
     Action,
     ApprovalWait,
+    Awaited,
     Branch,
     Catchup,
     Concurrency,
     Deadline,
     DeadlineAction,
     DeadlineFrom,
+    HttpWait,
+    KafkaWait,
     OnTimeout,
     Overlap,
     Records,
@@ -56,6 +59,9 @@ def _action(rng: random.Random) -> Action:
     if rng.random() < 0.3:
         approval = ApprovalWait(roles=rng.choice([(), ("boss",)]))
         return WaitFor(what=approval, timeout_ms=rng.choice([9_000, 90_000]), on_timeout=on_timeout)
+    if rng.random() < 0.2:
+        watched: tuple[Awaited, ...] = (HttpWait(url="http://x"), KafkaWait(topic="x"))
+        return WaitFor(what=rng.choice(watched), timeout_ms=rng.choice([9_000, 90_000]), on_timeout=on_timeout)
     if rng.random() < 0.3:
         return WaitFor(what=_other_run(rng), timeout_ms=rng.choice([9_000, 90_000]), on_timeout=on_timeout)
     what = TimeWait(at=NUMBER) if rng.random() < 0.2 else TimeWait(after_ms=rng.choice([0, 700, 50_000]))

@@ -111,6 +111,10 @@ class Mishaps:
         shards = [shard for process in world.processes for shard in process.shards.values()]
         waiting = sorted(waiting_tasks(shards, dag))
         run_id, task, attempt = rng.choice(waiting) if waiting else ("r1", "t1", 1)
+        if rng.random() < 0.5:
+            answer = {"output": "1"} if rng.random() < 0.7 else {"fault": "no such address"}
+            world.send(c.ReportWait(dag=dag, run_id=run_id, task=task, attempt=attempt, actor="waiter", **answer))
+            return
         said: dict[str, Any] = {"approve": rng.random() < 0.7, "role": rng.choice(["", "boss", "clerk"])}
         attempt = rng.choice([0, attempt, attempt + 1])
         world.send(c.DecideApproval(actor="user:b", dag=dag, run_id=run_id, task=task, attempt=attempt, **said))
