@@ -1,185 +1,165 @@
-"""Random DAGs, results, orders of report and losses: the engine ends every run as a plain reading of the rules does."""
+"""Random DAGs, fates, orders of report, losses and cancels: every run ends as a plain reading of the rules says.
+
+Most runs are made on the bare rules, which costs some milliseconds each; some through the whole engine.
+"""
 
 from __future__ import annotations
 
 import random
-from typing import Any, get_args
+from collections.abc import Callable, Mapping
+from typing import Any
 
-import msgspec
-from hypothesis import given, settings
-from hypothesis import strategies as st
+import pytest
 
+from tests.runtime.random_runs import EVALUATOR, RUN_ENDS, Crew, Told, random_fates, random_workflow, told_by
+from tests.runtime.reference_model import Ends, Fates, expected, output_length
 from tidewheel.core import commands as c
-from tidewheel.core import events as e
+from tidewheel.core.graph import Tally, Verdict, judge
 from tidewheel.core.mail import AssignTask
-from tidewheel.core.workflow import Branch, Concurrency, Retry, Run, Switch, Task, TriggerRule, Workflow
-from tidewheel.definition.expressions import CelEvaluator
+from tidewheel.core.workflow import TriggerRule, Workflow
 from tidewheel.testing.world import Outcome, World
 
-EVALUATOR = CelEvaluator()
-#: How each attempt of each task, or instance of a mapped one, ends.
-Fates = dict[str, list[str]]
+#: Of the bare rules: tests, worlds in each, DAGs in a world, runs of each DAG.
+BLOCKS, WORLDS, DAGS, RUNS = 40, 34, 5, 3
+#: Of the whole engine: worlds, DAGs in each, with as many runs.
+WHOLE_WORLDS, WHOLE_DAGS = 34, 10
+#: What a run may take at most, in reports and timers.
+STEPS_MAX = 3_000
 
 
-def random_workflow(rng: random.Random) -> Workflow:
-    """Up to 30 tasks with any rule, over tasks that come before them."""
-    tasks: list[Task] = []
-    for number in range(rng.randint(1, 30)):
-        needs = rng.sample([task.id for task in tasks], min(len(tasks), rng.randint(0, 4)))
-        tasks.append(
-            Task(
-                id=f"t{number}",
-                action=Run(command="true"),
-                needs=tuple(needs),
-                trigger_rule=rng.choice(get_args(TriggerRule)),
-                if_=rng.choice([None, None, None, "true", "1 > 2"]),
-                retry=Retry(max=rng.randint(0, 2), delay_ms=rng.randint(0, 500)),
-                infra_retries=rng.randint(0, 2),
-                for_each=rng.choice([None, None, None, list(range(rng.randint(0, 4)))]),
-                max_parallel=rng.choice([None, 1, 2]),
-                fail_fast=rng.random() < 0.3,
-            )
-        )
-    tasks = [random_switch(rng, tasks, task) if rng.random() < 0.2 else task for task in tasks]
-    limits = Concurrency(max_runs=rng.randint(1, 3), max_tasks=rng.choice([None, 1, 5]))
-    return Workflow(id="d", tasks=tuple(tasks), concurrency=limits)
+def test_there_are_20_000_runs() -> None:
+    assert BLOCKS * WORLDS * DAGS * RUNS >= 20_000
 
 
-def random_switch(rng: random.Random, tasks: list[Task], task: Task) -> Task:
-    """A switch in the place of ``task``, over some of the tasks that need it."""
-    below = [other.id for other in tasks if task.id in other.needs]
-    conditions = rng.choices(["true", "1 > 2", "1 / 0 > 1"], [3, 6, 1], k=rng.randint(1, 3))
-    branches = [Branch(if_=condition, then=tuple(rng.sample(below, min(1, len(below))))) for condition in conditions]
-    if rng.random() < 0.5:
-        branches.append(Branch(then=tuple(below[:2])))
-    return msgspec.structs.replace(task, action=Switch(branches=tuple(branches)), for_each=None)
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_the_rules_end_every_run_as_the_reference_says(block: int) -> None:
+    for world in range(WORLDS):
+        seed = block * WORLDS + world
+        try:
+            play_bare(seed)
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
 
 
-def expected(workflow: Workflow, fates: Fates) -> tuple[str, dict[str, str]]:
-    """The reference: tasks in the file's order, each judged once by how all its upstreams ended."""
-    ends: dict[str, str] = {}
-    above: dict[str, set[str]] = {}
-    left_out: set[str] = set()
-    for task in workflow.tasks:
-        above[task.id] = set(task.needs).union(*(above[name] for name in task.needs))
-    for task in workflow.tasks:
-        end = "skipped" if task.id in left_out else _end(task, [ends[name] for name in task.needs])
-        if end == "run" and isinstance(task.action, Switch):
-            end, then = _switched(task.action)
-            named = {name for branch in task.action.branches for name in branch.then}
-            if end == "success":
-                left_out |= {name for name in named - set(then) if not above[name] & set(then)}
-        elif end == "run" and task.for_each is None:
-            end = _attempts_end(task, fates[task.id])
-        elif end == "run":
-            instances = {f"{task.id}[{n}]": _attempts_end(task, fates[f"{task.id}[{n}]"]) for n in task.for_each}
-            end = "failed" if "failed" in instances.values() else "success"
-            ends |= instances
-        ends[task.id] = end
-    needed = {name for task in workflow.tasks for name in task.needs}
-    leaves = [ends[task.id] for task in workflow.tasks if task.id not in needed]
-    return "failed" if {"failed", "upstream_failed"} & set(leaves) else "success", ends
-
-
-def _end(task: Task, ups: list[str]) -> str:
-    verdict = _verdict(task.trigger_rule, ups) if ups and task.trigger_rule != "always" else "run"
-    if verdict != "run":
-        return verdict
-    return "skipped" if task.if_ == "1 > 2" else "run"
-
-
-def _switched(switch: Switch) -> tuple[str, tuple[str, ...]]:
-    """How the switch ends, and the tasks that go on."""
-    for branch in switch.branches:
-        if branch.if_ == "1 / 0 > 1":
-            return "failed", ()
-        if branch.if_ != "1 > 2":
-            return "success", branch.then
-    return "success", ()
-
-
-def _attempts_end(task: Task, fate: list[str]) -> str:
-    failures = losses = 0
-    for end in fate:
-        failures += end == "fail"
-        losses += end == "lose"
-        if end == "ok":
-            return "success"
-        if failures > task.retry.max or losses > task.infra_retries:
-            return "failed"
-    return "success"
-
-
-def _verdict(rule: TriggerRule, ups: list[str]) -> str:
-    bad = any(end in ("failed", "upstream_failed") for end in ups)
-    good, skipped = "success" in ups, "skipped" in ups
-    match rule:
-        case "all_success":
-            return "upstream_failed" if bad else "skipped" if skipped else "run"
-        case "all_failed":
-            return "skipped" if good or skipped else "run"
-        case "all_done" | "always":
-            return "run"
-        case "one_success":
-            return "run" if good else "upstream_failed" if bad else "skipped"
-        case "one_failed":
-            return "run" if bad else "skipped"
-        case "none_failed":
-            return "upstream_failed" if bad else "run"
-        case "none_failed_min_one_success":
-            return "upstream_failed" if bad else "run" if good else "skipped"
-        case "none_skipped":
-            return "skipped" if skipped else "run"
-
-
-ENDS: dict[type[e.Event], str] = {
-    e.TaskSucceeded: "success",
-    e.TaskFailed: "failed",
-    e.LeaseExpired: "failed",
-    e.TaskSkipped: "skipped",
-    e.TaskUpstreamFailed: "upstream_failed",
-}
-
-
-@given(st.integers(0, 2**32))
-@settings(max_examples=150, deadline=None)
-def test_every_run_ends_as_the_reference_says(seed: int) -> None:
+def play_bare(seed: int) -> None:
+    """Some runs of some DAGs that share a pool, a seventh of them cancelled at some time."""
     rng = random.Random(seed)
-    workflow = random_workflow(rng)
-    names = [f"{task.id}{index}" for task in workflow.tasks for index in ("", *(f"[{n}]" for n in task.for_each or ()))]
-    fates = {name: rng.choices(["ok", "fail", "lose"], [6, 3, 1], k=8) for name in names}
+    workflows = {f"d{number}": random_workflow(rng, f"d{number}") for number in range(DAGS)}
+    fates = {(dag, f"r{number}"): random_fates(rng) for dag in workflows for number in range(RUNS)}
+    numbers = {place: rng.randint(0, 6) for place in fates}
+    crew = Crew(rng, fates)
+    for workflow in workflows.values():
+        crew.engine.deploy(workflow)
+    to_start = rng.sample(sorted(fates), len(fates))
+    cancels = sorted((rng.randint(1, 250), place) for place in fates if rng.random() < 0.15)
+    for step in range(STEPS_MAX * len(fates)):
+        while to_start and (step == 0 or rng.random() < 0.05):
+            dag, run_id = to_start.pop()
+            crew.engine.ask(c.StartRun(dag=dag, run_id=run_id, inputs=f'{{"n": {numbers[dag, run_id]}}}'))
+        while cancels and cancels[0][0] <= step:
+            crew.cancel(*cancels.pop(0)[1])
+        if crew.ended == len(fates):
+            break
+        crew.step()
+    told = told_by(crew.engine.events)
+    for (dag, run_id), fate in fates.items():
+        compare(workflows[dag], numbers[dag, run_id], fate, told[dag, run_id], crew.said[dag, run_id])
+    crew.engine.allocate()
+    pool = crew.engine.pool("default")
+    assert not pool.waiting, "a run has ended and waits in a pool"
+    assert not pool.leases, "a run has ended and holds slots"
+    assert not crew.engine.violations()
+
+
+def compare(workflow: Workflow, n: int, fates: Fates, told: Told, said: Mapping[tuple[str, int], str] | None) -> None:
+    """Hold what was told of a run against the reference. ``said`` is what became of the attempts that were live when
+    it was cancelled, if that is known."""
+    run_end, ends = expected(workflow, n, fates)
     # Which of its other instances still end by themselves is a matter of time.
     hasty = {task.id for task in workflow.tasks if task.for_each is not None and task.fail_fast}
+    for mapped, items in told.expanded.items():
+        instances = {f"{mapped}[{index}]" for index in range(items)}
+        assert instances == {name for name in ends if name.startswith(f"{mapped}[")}
+        assert instances <= told.ends.keys(), f"of {mapped} not every instance has ended"
+    if told.before is None:
+        assert (told.end, told.ends.keys()) == (run_end, ends.keys())
+        assert _certain(told.ends, hasty) == _certain(ends, hasty)
+        return
+    assert told.end == "cancelled"
+    assert {task.id for task in workflow.tasks} <= told.ends.keys()
+    before = _certain(told.before, hasty)
+    assert before.items() <= ends.items()
+    for name in told.ends.keys() - told.before.keys():
+        end = told.ends[name]
+        if said is None:
+            assert end in ("cancelled", "success", "failed")
+        else:
+            assert end == (said.get((name, told.attempts[name])) or "cancelled"), name
+
+
+def _certain(ends: Ends, hasty: set[str]) -> Ends:
+    """Without the instances of those that fail fast."""
+    return {name: end for name, end in ends.items() if "[" not in name or name.partition("[")[0] not in hasty}
+
+
+def _one_success_skips(rule: TriggerRule, tally: Tally, needs: int) -> Verdict:
+    verdict = judge(rule, tally, needs)
+    return "skip" if rule == "one_success" and verdict == "upstream_failed" else verdict
+
+
+def _none_skipped_is_hasty(rule: TriggerRule, tally: Tally, needs: int) -> Verdict:
+    verdict = judge(rule, tally, needs)
+    return "run" if rule == "none_skipped" and tally.success and verdict == "wait" else verdict
+
+
+@pytest.mark.parametrize(
+    ("place", "bug"),
+    [
+        ("flow.judge", _one_success_skips),
+        ("flow.judge", _none_skipped_is_hasty),
+        ("flow.left_out", lambda *_: ""),
+        ("flow.start_runs", lambda *_: None),
+        ("lease.release", lambda *_, **__: None),
+        ("mapping.end_cancelled", lambda *_, **__: None),
+        ("task.queue_held", lambda *_: None),
+    ],
+)
+def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch, place: str, bug: Callable[..., Any]) -> None:
+    monkeypatch.setattr(f"tidewheel.core.decide.{place}", bug)
+    with pytest.raises(AssertionError):
+        for seed in range(40):
+            play_bare(seed)
+
+
+@pytest.mark.parametrize("seed", range(WHOLE_WORLDS))
+def test_the_whole_engine_ends_every_run_as_the_reference_says(seed: int) -> None:
+    rng = random.Random(seed)
+    workflows = {f"d{number}": random_workflow(rng, f"d{number}") for number in range(WHOLE_DAGS)}
+    fates = {(dag, f"r{number}"): random_fates(rng) for dag in workflows for number in range(RUNS)}
+    numbers = {place: rng.randint(0, 6) for place in fates}
 
     def act(work: AssignTask) -> Outcome:
-        fate = fates[work.task][work.attempt - 1] if work.attempt <= 8 else "ok"
+        fate = fates[work.dag, work.run_id](work.task)[work.attempt - 1]
         kind: Any = {"ok": None, "fail": "exception", "lose": "worker_lost"}[fate]
-        return Outcome(takes_ms=rng.choice([0, 0, 300, 20_000]), fails=kind)
+        takes_ms = rng.choice([0, 0, 300, 20_000])
+        return Outcome(takes_ms=takes_ms, fails=kind, output=list(range(output_length(work.task))))
 
-    world = World(EVALUATOR, seed=seed, schedulers=rng.randint(1, 2), checkpoint_events=rng.choice([5, 50, 10_000]))
-    world.add_worker("w1", slots=3, behaviour=act)
-    world.add_worker("w2", slots=2, behaviour=act)
-    world.deploy(workflow)
-    for number in range(2):
-        world.ask(c.StartRun(dag="d", run_id=f"r{number}"))
+    checkpoint_events = rng.choice([20, 500, 10_000])
+    world = World(EVALUATOR, seed=seed, schedulers=rng.randint(1, 2), checkpoint_events=checkpoint_events)
+    world.add_worker("w1", slots=12, behaviour=act)
+    world.add_worker("w2", slots=8, behaviour=act)
+    for workflow in workflows.values():
+        world.deploy(workflow)
+    for (dag, run_id), n in numbers.items():
+        world.send(c.StartRun(dag=dag, run_id=run_id, inputs=f'{{"n": {n}}}'))
+        if rng.random() < 0.15:
+            cancel = c.CancelRun(actor="user:test", dag=dag, run_id=run_id, reason="enough")
+            world.after(rng.randint(1, 100_000), lambda cancel=cancel: world.send(cancel))  # type: ignore[misc]
     for _ in range(2_000):
-        ended = world.events(e.RunSucceeded, e.RunFailed)
-        if len(ended) == 2:
+        if len(world.events(*RUN_ENDS)) == len(fates):
             break
-        world.advance(5_000, step_ms=5_000)
-    run_end, task_ends = expected(workflow, fates)
-    assert {type(event).__name__ for event in ended} == {"RunSucceeded" if run_end == "success" else "RunFailed"}
-    found: dict[tuple[str, str], str] = {}
-    for event in world.events(*ENDS):  # type: ignore[arg-type]
-        if getattr(event, "retry_at", None) is None:
-            key = (event.run_id, event.task)  # type: ignore[union-attr]
-            assert key not in found, f"{key} ended twice"
-            found[key] = ENDS[type(event)]
-    wanted = {(run, task): end for run in ("r0", "r1") for task, end in task_ends.items()}
-    assert _certain(found, hasty) == _certain(wanted, hasty)
+        world.advance(60_000, step_ms=5_000)
+    told = told_by(world.events())
+    for (dag, run_id), fate in fates.items():
+        compare(workflows[dag], numbers[dag, run_id], fate, told[dag, run_id], None)
     world.check()
-
-
-def _certain(ends: dict[tuple[str, str], str], hasty: set[str]) -> dict[tuple[str, str], str]:
-    """Without the instances of those that fail fast."""
-    return {key: end for key, end in ends.items() if "[" not in key[1] or key[1].partition("[")[0] not in hasty}

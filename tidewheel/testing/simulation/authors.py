@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Final, get_args
+from typing import Any, Final, get_args
 
 import msgspec
 
@@ -12,7 +12,6 @@ from tidewheel.core.workflow import (
     Action,
     ApprovalWait,
     Awaited,
-    Branch,
     Catchup,
     Concurrency,
     Deadline,
@@ -23,13 +22,11 @@ from tidewheel.core.workflow import (
     OnTimeout,
     Overlap,
     Records,
-    Retry,
     Run,
     RunEnd,
     RunWait,
     Schedule,
     SubWorkflow,
-    Switch,
     Task,
     TimeWait,
     Trigger,
@@ -39,12 +36,12 @@ from tidewheel.core.workflow import (
     Workflow,
 )
 from tidewheel.testing.simulation.expressions import NEVER, NUMBER, SECOND_TRY
+from tidewheel.testing.workflows import Style, random_tasks
 
 DAGS: Final = ("alpha", "beta", "gamma", "delta")
 #: Slots that each pool ends with, and that every worker offers to it: a task of width 3 never fits into ``small``.
 POOLS: Final = {"default": 4, "small": 2}
 
-_RULES = get_args(TriggerRule)
 _CATCHUPS = get_args(Catchup)
 _OVERLAPS = get_args(Overlap)
 _DEADLINE_ACTIONS = get_args(DeadlineAction)
@@ -87,34 +84,48 @@ def _ask(rng: random.Random, dag: str) -> Action:
     return TriggerDag(dag=rng.choice((*DAGS, "nobody")), inputs=inputs)
 
 
+def _condition(rng: random.Random, rule: TriggerRule, needs: Sequence[str]) -> str | None:
+    return rng.choice([None, None, None, None, NEVER, SECOND_TRY]) if needs else None
+
+
+def _env(rng: random.Random, needs: Sequence[str]) -> dict[str, str]:
+    return {"N": NUMBER} if needs and rng.random() < 0.3 else {}
+
+
+def _items(rng: random.Random, rule: TriggerRule, needs: Sequence[str]) -> Any:
+    return rng.choice([None, None, None, [], [1], [1, 2, 3], NUMBER])
+
+
+def _with_timeouts(rng: random.Random, task: Task) -> Task:
+    return msgspec.structs.replace(
+        task,
+        queue_timeout_ms=rng.choice([None, None, None, 5_000, 60_000]),
+        total_timeout_ms=rng.choice([None, None, 60_000]),
+        heartbeat_timeout_ms=rng.choice([None, None, None, 45_000]),
+    )
+
+
+_STYLE: Final = Style(
+    tasks_max=7,
+    needs_max=3,
+    rules=("all_success", "all_done", *get_args(TriggerRule)),
+    action=_action,
+    condition=_condition,
+    items=_items,
+    env=_env,
+    delays_ms=(0, 400, 20_000),
+    losses_max=3,
+    pools=("default", "default", "small"),
+    widths=(1, 1, 1, 2, 3),
+    finish=_with_timeouts,
+    switches=0.3,
+    branch_conditions=(NEVER, SECOND_TRY),
+)
+
+
 def write_workflow(rng: random.Random, dag: str, *, schedule: bool) -> Workflow:
     """A random workflow; without ``schedule`` it starts nothing by itself."""
-    tasks: list[Task] = []
-    for number in range(rng.randint(1, 7)):
-        needs = rng.sample([task.id for task in tasks], min(len(tasks), rng.randint(0, 3)))
-        tasks.append(
-            Task(
-                id=f"t{number}",
-                action=_action(rng) if number else Run(command="true"),
-                needs=tuple(needs),
-                trigger_rule=rng.choice(("all_success", "all_done", *_RULES)),
-                if_=rng.choice([None, None, None, None, NEVER, SECOND_TRY]) if needs else None,
-                env={"N": NUMBER} if needs and rng.random() < 0.3 else {},
-                retry=Retry(max=rng.randint(0, 2), delay_ms=rng.choice([0, 400, 20_000])),
-                infra_retries=rng.randint(0, 3),
-                pool=rng.choice(["default", "default", "small"]),
-                pool_slots=rng.choice([1, 1, 1, 2, 3]),
-                for_each=rng.choice([None, None, None, [], [1], [1, 2, 3], NUMBER]) if number else None,
-                max_parallel=rng.choice([None, 1, 2]),
-                fail_fast=rng.random() < 0.3,
-                queue_timeout_ms=rng.choice([None, None, None, 5_000, 60_000]),
-                total_timeout_ms=rng.choice([None, None, 60_000]),
-                heartbeat_timeout_ms=rng.choice([None, None, None, 45_000]),
-            )
-        )
-    tasks = [
-        _as_switch(rng, tasks, task) if number and rng.random() < 0.3 else task for number, task in enumerate(tasks)
-    ]
+    tasks = list(random_tasks(rng, _STYLE))
     if len(tasks) > 1 and rng.random() < 0.4:
         number = rng.randrange(1, len(tasks))
         timeout_ms = rng.choice([None, None, 2_000, 60_000])
@@ -152,19 +163,3 @@ def _deadlines(rng: random.Random) -> tuple[Deadline, ...]:
         )
         for _ in range(rng.choice([0, 0, 0, 1, 2]))
     )
-
-
-def _as_switch(rng: random.Random, tasks: Sequence[Task], task: Task) -> Task:
-    """A switch in the place of ``task`` over tasks that need it; the task itself if none does."""
-    below = [other.id for other in tasks if task.id in other.needs]
-    if not below:
-        return task
-    conditions = [rng.choice([NEVER, SECOND_TRY]) for _ in range(rng.randint(1, 3))]
-    branches = [Branch(if_=condition, then=_some(rng, below)) for condition in conditions]
-    if rng.random() < 0.5:
-        branches.append(Branch(then=_some(rng, below)))
-    return msgspec.structs.replace(task, action=Switch(branches=tuple(branches)), for_each=None)
-
-
-def _some(rng: random.Random, names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(rng.sample(names, rng.randint(0, min(2, len(names)))))
