@@ -63,10 +63,9 @@ def _open_approval(d: Decision[Dag], command: c.DecideApproval) -> Wait | None:
     task = run.task(command.task)
     wait = task.waiting(command.attempt or task.attempt)
     if wait is None or wait.waits_for != "approval":
-        of = f" {command.attempt}" if command.attempt else ""
-        d.refuse(
-            "conflict", f"attempt{of} of {command.task} waits for no approval: attempt {task.attempt} is {task.phase}"
-        )
+        which = f"attempt {command.attempt} of {command.task}" if command.attempt else command.task
+        now = f"attempt {task.attempt} is {task.phase}" if task.attempt else f"it is {task.phase}"
+        d.refuse("conflict", f"{which} waits for no approval: {now}")
         return None
     return wait
 
