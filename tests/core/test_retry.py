@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any, get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scenes import task
 
-from tidewheel.core.retry import budget_of, delay_ms, retry_at
-from tidewheel.core.workflow import Retry
+from tidewheel.core.commands import FailureKind
+from tidewheel.core.retry import budget_of, delay_ms, is_retried, retry_at
+from tidewheel.core.workflow import Retry, RetryKind
 
 
 @pytest.mark.parametrize(
@@ -50,6 +53,35 @@ def test_jitter_spreads() -> None:
 )
 def test_each_kind_of_failure_has_its_budget(kind: str, budget: str) -> None:
     assert budget_of(kind) == budget  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("kind", "exit_code", "http_status", "wanted"),
+    [
+        ("exit_code", 75, None, True),
+        ("exit_code", 1, None, False),
+        ("signal", 75, None, True),
+        ("http_status", None, 503, True),
+        ("http_status", None, 404, False),
+        ("timeout", None, None, True),
+        ("exception", None, None, False),
+    ],
+)
+def test_a_task_is_tried_again_on_any_failure_that_it_names(
+    kind: Any, exit_code: int | None, http_status: int | None, wanted: bool
+) -> None:
+    named = Retry(only_on_exit_codes=(75,), only_on_http_status=(429, 503), only_on_kinds=("timeout",))
+    assert is_retried(named, kind, exit_code=exit_code, http_status=http_status) is wanted
+    assert is_retried(Retry(), kind, exit_code=exit_code, http_status=http_status)
+
+
+def test_what_retries_may_name_are_the_failures_that_draw_on_them() -> None:
+    assert set(get_args(RetryKind)) == {kind for kind in get_args(FailureKind) if budget_of(kind) == "retries"}
+
+
+def test_a_lost_worker_is_made_good_whatever_retries_name() -> None:
+    picky = task("a", retry=Retry(max=3, only_on_kinds=("timeout",)), infra_retries=1)
+    assert retry_at(picky, kind="worker_lost", failures=0, losses=1, identity="x", now=100) == 100
 
 
 def test_the_first_loss_is_made_good_at_once_and_later_ones_wait() -> None:

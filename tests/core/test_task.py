@@ -130,6 +130,15 @@ def test_only_the_listed_exit_codes_are_retried() -> None:
     scene.when(failure(exit_code=75), at=NOW).then(e.TaskFailed)
 
 
+@pytest.mark.parametrize(("status", "again"), [(503, True), (404, False)])
+def test_only_the_listed_statuses_are_retried_and_the_event_says_which_it_was(status: int, again: bool) -> None:
+    of = workflow(task("load", retry=Retry(max=3, only_on_http_status=(429, 503))))
+    outcome = in_run(of, queued("load"), leased("load")).when(failure(kind="http_status", http_status=status), at=NOW)
+    event = outcome.decision.events[0]
+    assert isinstance(event, e.TaskFailed)
+    assert (event.http_status, event.retry_at is not None) == (status, again)
+
+
 @pytest.mark.parametrize(
     ("output", "said"), [("{", "not JSON"), ('"' + "x" * 70_000 + '"', "65,536"), ("[" * 70_000, "65,536")]
 )

@@ -107,6 +107,8 @@ def test_bounds_are_on_the_clock_of_the_schedule(
         (task("http: {url: 'https://a.b', json: {}, §body: x}"), "conflict", "'json' or 'body', not both"),
         (task("run: x, retries: 1, retry: {§max: 2}"), "conflict", "keep one of the two"),
         (task("python: 'm:f', retry: {§only_on: {exit_codes: [1]}}"), "conflict", "have exit codes to retry on"),
+        (task("run: x, retry: {§only_on: {http_status: 503}}"), "conflict", "have a status to retry on"),
+        (task("run: x, retry: {only_on: {kinds: §lease_expired}}"), "bad_value", "expected one of exit_code, signal"),
         ("id: a\ndefaults: {retries: 1, retry: {§max: 2}}\n" + TASKS, "conflict", "keep one of the two"),
         ("id: a\ninputs: {d: {type: integer, default: §one}}\n" + TASKS, "bad_default", "expected a whole number"),
         ("id: a\ninputs: {d: {type: integer, default: §true}}\n" + TASKS, "bad_default", "got true"),
@@ -130,11 +132,14 @@ def test_a_registered_name_is_a_callable_too(expect: Expect) -> None:
 
 def test_default_exit_codes_hold_for_commands_and_leave_other_tasks_alone(expect: Expect) -> None:
     workflow = expect(
-        "id: a\ndefaults: {retry: {max: 2, only_on: {exit_codes: [75]}}}\n"
-        "tasks: [{id: t, run: x}, {id: u, python: 'm:f'}]\n"
+        "id: a\ndefaults: {retry: {max: 2, only_on: {exit_codes: [75], http_status: 503, kinds: timeout}}}\n"
+        "tasks: [{id: t, run: x}, {id: u, python: 'm:f'}, {id: v, http: {url: 'https://x.org'}}]\n"
     ).workflow
     assert workflow is not None
-    assert [task.retry.only_on_exit_codes for task in workflow.tasks] == [(75,), ()]
+    retries = [task.retry for task in workflow.tasks]
+    assert [retry.only_on_exit_codes for retry in retries] == [(75,), (), ()]
+    assert [retry.only_on_http_status for retry in retries] == [(), (), (503,)]
+    assert {retry.only_on_kinds for retry in retries} == {("timeout",)}
 
 
 POOLS = {"warehouse": 4, "default": None, "wide": None}

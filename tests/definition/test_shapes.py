@@ -72,7 +72,13 @@ def test_every_key_of_the_language_arrives(expect: Expect) -> None:
     )
     assert load.needs == ("extract",)
     assert load.retry == Retry(
-        max=2, delay_ms=90_000, backoff="linear", max_delay_ms=600_000, jitter=False, only_on_exit_codes=(75, 137)
+        max=2,
+        delay_ms=90_000,
+        backoff="linear",
+        max_delay_ms=600_000,
+        jitter=False,
+        only_on_exit_codes=(75, 137),
+        only_on_kinds=("timeout",),
     )
     assert (load.infra_retries, load.timeout_ms, load.pool, load.pool_slots) == (10, 3_600_000, "small", 2)
     assert (report.trigger_rule, report.if_) == ("all_done", 'run.kind != "manual" && tasks.load.state == "success"')

@@ -139,7 +139,7 @@ def test_an_unexpected_status_fails_and_an_expected_one_does_not(
 ) -> None:
     process_worker()
     failure = engine.failure(engine.assign(HttpSpec(method="GET", url=f"{url}/missing?token=abc")))
-    assert failure.kind == "http_status"
+    assert (failure.kind, failure.http_status) == ("http_status", 404)
     assert failure.message == f"{url}/missing answered 404, expected 200 to 299: no such thing"
     output = engine.success(engine.assign(HttpSpec(method="GET", url=f"{url}/missing", expect=(404,))))
     assert isinstance(output, dict) and output["status"] == 404

@@ -23,6 +23,7 @@ from tidewheel.core.workflow import (
     OnTimeout,
     Overlap,
     Pull,
+    RetryKind,
     RunEnd,
     TriggerRule,
 )
@@ -34,10 +35,12 @@ Duration = str | timedelta
 Env = Mapping[str, Any]
 
 
-class OnlyOn(TypedDict):
-    """Of a ``Retry``."""
+class OnlyOn(TypedDict, total=False):
+    """Of a ``Retry``: any of what is named here."""
 
     exit_codes: Sequence[int]
+    http_status: int | Sequence[int]
+    kinds: RetryKind | Sequence[RetryKind]
 
 
 class Retry(TypedDict, total=False):

@@ -326,6 +326,8 @@ class ReportFailure(ClosingReport, frozen=True, kw_only=True):
     kind: FailureKind
     message: str = ""
     exit_code: int | None = None
+    #: Of an HTTP answer that was not expected.
+    http_status: int | None = None
 
 
 class ReportCancelled(ClosingReport, frozen=True, kw_only=True):

@@ -344,6 +344,8 @@ class TaskFailed(TaskEvent, frozen=True, kw_only=True):
     message: str
     exit_code: int | None = None
     retry_at: int | None = None
+    #: Of an HTTP answer that was not expected.
+    http_status: int | None = None
 
 
 class LeaseExpired(TaskEvent, frozen=True, kw_only=True):

@@ -48,8 +48,25 @@ def delay_ms(retry: Retry, failures: int, identity: str) -> int:
     return int(wait * (1 - _JITTER + 2 * _JITTER * unit))
 
 
+def is_retried(retry: Retry, kind: FailureKind, *, exit_code: int | None, http_status: int | None) -> bool:
+    """Whether the task wants another try after such a failure: it names it, by code, status or kind, or names none."""
+    if not (retry.only_on_exit_codes or retry.only_on_http_status or retry.only_on_kinds):
+        return True
+    return (
+        exit_code in retry.only_on_exit_codes or http_status in retry.only_on_http_status or kind in retry.only_on_kinds
+    )
+
+
 def retry_at(
-    task: Task, *, kind: FailureKind, exit_code: int | None, failures: int, losses: int, identity: str, now: int
+    task: Task,
+    *,
+    kind: FailureKind,
+    failures: int,
+    losses: int,
+    identity: str,
+    now: int,
+    exit_code: int | None = None,
+    http_status: int | None = None,
 ) -> int | None:
     """When the next attempt is due after a failure, or None if there is none.
 
@@ -64,6 +81,6 @@ def retry_at(
         return now if losses == 1 else now + delay_ms(task.retry, losses - 1, identity)
     if budget == "none" or failures > task.retry.max:
         return None
-    if task.retry.only_on_exit_codes and exit_code not in task.retry.only_on_exit_codes:
+    if not is_retried(task.retry, kind, exit_code=exit_code, http_status=http_status):
         return None
     return now + delay_ms(task.retry, failures, identity)

@@ -28,6 +28,19 @@ Overlap = Literal["queue", "skip", "allow", "cancel_running"]
 DstGap = Literal["run_after", "skip"]
 DstRepeat = Literal["once", "twice"]
 Backoff = Literal["fixed", "linear", "exponential"]
+#: Kinds of failure that draw on ``retries``: see ``core.commands.FailureKind``.
+RetryKind = Literal[
+    "exit_code",
+    "signal",
+    "exception",
+    "http_status",
+    "http_error",
+    "timeout",
+    "output",
+    "setup",
+    "launch_refused",
+    "run_failed",
+]
 DeadlineFrom = Literal["scheduled", "queued", "started"]
 DeadlineAction = Literal["alert", "fail"]
 NotifyEvent = Literal[
@@ -87,8 +100,11 @@ class Retry(_Plain, frozen=True):
     backoff: Backoff = "exponential"
     max_delay_ms: int = DAY_MS
     jitter: bool = True
-    #: Retry only on these exit codes of a ``run`` task; empty retries on any failure.
+    #: Retry only on these exit codes of a command, these statuses of an HTTP answer and these kinds of failure; where
+    #: all are empty, on any failure.
     only_on_exit_codes: tuple[int, ...] = ()
+    only_on_http_status: tuple[int, ...] = ()
+    only_on_kinds: tuple[RetryKind, ...] = ()
 
 
 class Run(_Plain, frozen=True, tag_field="type", tag="run"):

@@ -190,9 +190,15 @@ def _retry(written: Draft, defaults: dict[str, Any]) -> Retry:
     only_on = merged.pop("only_on", {})
     names = {"delay": "delay_ms", "max_delay": "max_delay_ms"}
     fields = {names.get(key, key): value for key, value in merged.items()}
-    # Exit codes come from commands only; a default of theirs does not keep other tasks from being retried.
-    codes = tuple(only_on.get("exit_codes", ())) if "run" in written or "container" in written else ()
-    return Retry(**fields, only_on_exit_codes=codes)
+    # Exit codes come from commands only, statuses from HTTP tasks; as a default they say nothing of other tasks.
+    codes = only_on.get("exit_codes", ()) if "run" in written or "container" in written else ()
+    statuses = only_on.get("http_status", ()) if "http" in written else ()
+    return Retry(
+        **fields,
+        only_on_exit_codes=tuple(codes),
+        only_on_http_status=tuple(statuses),
+        only_on_kinds=tuple(only_on.get("kinds", ())),
+    )
 
 
 def _action(written: Draft, zone: tzinfo) -> Action:

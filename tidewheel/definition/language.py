@@ -18,6 +18,7 @@ from tidewheel.core.workflow import (
     NotifyEvent,
     Overlap,
     Pull,
+    RetryKind,
     TriggerRule,
 )
 from tidewheel.definition.shapes import (
@@ -172,11 +173,24 @@ _RETRY = Record(
                 {
                     "exit_codes": Key(
                         ListOf(Integer(1, 255), "a list of exit codes", required=True),
-                        "Retry only when the command ended with one of these.",
-                    )
+                        "When the command ended with one of these.",
+                    ),
+                    "http_status": Key(
+                        ListOf(Integer(100, 599), "a status or a list of them", single=True, required=True),
+                        "When the answer had one of these statuses.",
+                    ),
+                    "kinds": Key(
+                        ListOf(
+                            Choice(get_args(RetryKind)),
+                            "a kind of failure or a list of them",
+                            single=True,
+                            required=True,
+                        ),
+                        "When the failure is of one of these kinds.",
+                    ),
                 },
             ),
-            "Retry only on these failures.",
+            "Retry only on these failures: on what any of its keys names.",
         ),
     },
 )

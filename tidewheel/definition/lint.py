@@ -218,11 +218,15 @@ def _lint_retry(written: Draft, findings: Findings) -> None:
         return
     if "retries" in written.node.entries and "max" in retry.node.entries:
         findings.add(retry.node.keys["max"], "conflict", "'retries' already says how often; keep one of the two")
-    # "id": defaults may say it for the commands among the tasks.
+    # "id": defaults may say it for those among the tasks that have such failures.
     entries = written.node.entries
-    if "only_on" in retry and "id" in entries and "run" not in entries and "container" not in entries:
-        message = "only 'run' and 'container' tasks have exit codes to retry on"
-        findings.add(retry.node.keys["only_on"], "conflict", message)
+    if "only_on" not in retry or "id" not in entries:
+        return
+    only_on = retry.node.keys["only_on"]
+    if "exit_codes" in retry["only_on"] and "run" not in entries and "container" not in entries:
+        findings.add(only_on, "conflict", "only 'run' and 'container' tasks have exit codes to retry on")
+    if "http_status" in retry["only_on"] and "http" not in entries:
+        findings.add(only_on, "conflict", "only 'http' tasks have a status to retry on")
 
 
 def _lint_pool(task: Draft, defaults: Any, pools: Mapping[str, int | None], findings: Findings) -> None:

@@ -32,6 +32,7 @@ class Failed(msgspec.Struct, frozen=True):
     kind: FailureKind
     message: str
     exit_code: int | None = None
+    http_status: int | None = None
 
 
 Outcome: TypeAlias = Succeeded | Failed

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import msgspec
+
 from tidewheel.core.attempt import AttemptFields, attempt_fields
 from tidewheel.core.commands import ClosingReport, ReportCancelled, ReportFailure, ReportSuccess
 from tidewheel.core.mail import AttemptMail, StopAttempt
@@ -54,7 +56,8 @@ def closing_report(worker: str, attempt: Attempt, outcome: Outcome | None, maske
     if isinstance(outcome, Succeeded):
         return ReportSuccess(**closing, output=outcome.output)
     message = trimmed(outcome.message, MESSAGE_CHARS_MAX)
-    return ReportFailure(**closing, kind=outcome.kind, message=message, exit_code=outcome.exit_code)
+    codes = {"exit_code": outcome.exit_code, "http_status": outcome.http_status}
+    return ReportFailure(**closing, kind=outcome.kind, message=message, **codes)
 
 
 def cancelled_unseen(worker: str, mail: StopAttempt) -> ReportCancelled:
@@ -77,7 +80,7 @@ def _closing(worker: str, mail: AttemptMail, started_at: int) -> _Closing:
 def _masked(outcome: Outcome, masker: Masker) -> Outcome:
     """``outcome`` without secrets. An output that the mask breaks (the secret was a number) is refused."""
     if isinstance(outcome, Failed):
-        return Failed(outcome.kind, masker.mask(outcome.message), outcome.exit_code)
+        return msgspec.structs.replace(outcome, message=masker.mask(outcome.message))
     if outcome.output is None:
         return outcome
     masked = masker.mask_json(outcome.output)

@@ -153,7 +153,8 @@ def _outcome(action: HttpSpec, response: httpx.Response, body: bytes, masker: Ma
         wanted = ", ".join(map(str, action.expect)) or "200 to 299"
         # Masked before it is cut: half a secret would not be recognised.
         excerpt = f": {masker.mask(text)[:EXCERPT_CHARS]}" if text.strip() else ""
-        return Failed("http_status", f"{_place(action.url)} answered {status}, expected {wanted}{excerpt}")
+        message = f"{_place(action.url)} answered {status}, expected {wanted}{excerpt}"
+        return Failed("http_status", message, http_status=status)
     if len(body) > OUTPUT_BYTES_MAX:
         size = response.headers.get("content-length", f"more than {OUTPUT_BYTES_MAX}")
         return Failed(

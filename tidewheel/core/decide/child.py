@@ -97,7 +97,7 @@ def _fail(d: Decision[Dag], run_id: str, name: str, kind: c.FailureKind, message
     if d.state.runs[run_id].task(name).cancel_requested:
         _cancelled(d, run_id, name, message)
         return
-    retry_at = next_try(d, run_id, name, kind, None) if again else None
+    retry_at = next_try(d, run_id, name, kind) if again else None
     d.record(
         e.TaskFailed(
             **last_attempt(d, run_id, name),

@@ -98,7 +98,7 @@ def decide_expire_lease(d: Decision[Dag], command: c.ExpireLease) -> None:
     if not state.live or state.attempt != command.attempt or state.expires_at > d.now:
         return
     pool = d.state.definitions[run.version].task(command.task).pool
-    retry_at = next_try(d, command.run_id, command.task, "lease_expired", None)
+    retry_at = next_try(d, command.run_id, command.task, "lease_expired")
     attempt = attempt_fields(command)
     if state.cancel_requested:
         reason = "the lease ended before the worker confirmed the cancel"

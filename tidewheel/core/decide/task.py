@@ -99,7 +99,7 @@ def decide_report_success(d: Decision[Dag], command: c.ReportSuccess) -> None:
         return
     fault = output_fault(command.output)
     if fault is not None:
-        _fail(d, command, kind="output", message=fault, exit_code=None)
+        _fail(d, command, kind="output", message=fault)
         return
     d.record(
         e.TaskSucceeded(
@@ -137,7 +137,8 @@ def decide_report_failure(d: Decision[Dag], command: c.ReportFailure) -> None:
     """The attempt failed; the retry budget of its kind says whether there is another one."""
     task = _holder(d, command)
     if task is not None and not _ended_as_decided(d, command, task):
-        _fail(d, command, kind=command.kind, message=command.message, exit_code=command.exit_code)
+        codes = {"exit_code": command.exit_code, "http_status": command.http_status}
+        _fail(d, command, kind=command.kind, message=command.message, **codes)
 
 
 def _fail(
@@ -146,8 +147,10 @@ def _fail(
     *,
     kind: c.FailureKind,
     message: str,
-    exit_code: int | None,
+    exit_code: int | None = None,
+    http_status: int | None = None,
 ) -> None:
+    again = next_try(d, command.run_id, command.task, kind, exit_code=exit_code, http_status=http_status)
     d.record(
         e.TaskFailed(
             **attempt_fields(command),
@@ -159,13 +162,22 @@ def _fail(
             kind=kind,
             message=message,
             exit_code=exit_code,
-            retry_at=next_try(d, command.run_id, command.task, kind, exit_code),
+            http_status=http_status,
+            retry_at=again,
         )
     )
     _finish(d, command, kind)
 
 
-def next_try(d: Decision[Dag], run_id: str, name: str, kind: c.FailureKind, exit_code: int | None) -> int | None:
+def next_try(
+    d: Decision[Dag],
+    run_id: str,
+    name: str,
+    kind: c.FailureKind,
+    *,
+    exit_code: int | None = None,
+    http_status: int | None = None,
+) -> int | None:
     """When the attempt that now ends as ``kind`` is followed by another; None in a run that is being cancelled."""
     run = d.state.runs[run_id]
     state = run.task(name)
@@ -177,6 +189,7 @@ def next_try(d: Decision[Dag], run_id: str, name: str, kind: c.FailureKind, exit
         task,
         kind=kind,
         exit_code=exit_code,
+        http_status=http_status,
         failures=state.failures + (not lost),
         losses=state.losses + lost,
         identity=f"{d.state.dag}/{run_id}/{name}/{state.attempt}",
@@ -195,7 +208,7 @@ def decide_report_cancelled(d: Decision[Dag], command: c.ReportCancelled) -> Non
         return
     if not task.cancel_requested:
         message = "the worker ended the attempt without being asked to"
-        _fail(d, command, kind="worker_lost", message=message, exit_code=None)
+        _fail(d, command, kind="worker_lost", message=message)
         return
     _end_cancelled(d, command, "the worker ended it as asked")
 

@@ -22,6 +22,7 @@ from tidewheel.core.workflow import (
     OnTimeout,
     Overlap,
     Records,
+    RetryKind,
     Run,
     RunEnd,
     RunWait,
@@ -96,9 +97,11 @@ def _items(rng: random.Random, rule: TriggerRule, needs: Sequence[str]) -> Any:
     return rng.choice([None, None, None, [], [1], [1, 2, 3], NUMBER])
 
 
-def _with_timeouts(rng: random.Random, task: Task) -> Task:
+def _with_limits(rng: random.Random, task: Task) -> Task:
+    kinds: tuple[RetryKind, ...] = rng.choice([(), (), ("timeout",), ("exception", "exit_code")])
     return msgspec.structs.replace(
         task,
+        retry=msgspec.structs.replace(task.retry, only_on_kinds=kinds),
         queue_timeout_ms=rng.choice([None, None, None, 5_000, 60_000]),
         total_timeout_ms=rng.choice([None, None, 60_000]),
         heartbeat_timeout_ms=rng.choice([None, None, None, 45_000]),
@@ -117,7 +120,7 @@ _STYLE: Final = Style(
     losses_max=3,
     pools=("default", "default", "small"),
     widths=(1, 1, 1, 2, 3),
-    finish=_with_timeouts,
+    finish=_with_limits,
     switches=0.3,
     branch_conditions=(NEVER, SECOND_TRY),
 )
