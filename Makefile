@@ -119,6 +119,10 @@ bench: $(STAMP) ## Measure throughput and delays on a real Kafka and Postgres; w
 backlog: $(STAMP) ## Measure memory under a million waiting triggers and events on a real Kafka; writes build/backlog.json
 	@$(BIN)/python -m benchmarks.backlog $(ARGS)
 
+.PHONY: fanout
+fanout: $(STAMP) ## Measure what a fan-out of 10,000 instances costs other DAGs on a real Kafka; writes build/fanout.json
+	@$(BIN)/python -m benchmarks.fanout $(ARGS)
+
 .PHONY: chaos
 chaos: $(STAMP) ## Hundreds of faults on a real Kafka and Postgres under load, then the comparison; writes build/chaos.json
 	@$(BIN)/python -m tests.chaos $(ARGS)

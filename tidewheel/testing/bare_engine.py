@@ -20,7 +20,7 @@ from tidewheel.core.decide import Answer, decide
 from tidewheel.core.mail import AnyMail
 from tidewheel.core.rules import Rules
 from tidewheel.core.snapshot import empty
-from tidewheel.core.state import Pool
+from tidewheel.core.state import Dag, Pool
 from tidewheel.core.workflow import Workflow
 from tidewheel.runtime.shard import AggregateKey, Shard, target_of
 from tidewheel.runtime.timers import Timers
@@ -81,6 +81,12 @@ class BareEngine:
             if isinstance(witness, DagWitness):
                 witness.check_progress()
         return [violation.message for violation in self._findings.violations]
+
+    def dag(self, name: str) -> Dag:
+        """The DAG's present state; KeyError if it was never deployed."""
+        state = self._shard.aggregates[AggregateKey("dag", name)]
+        assert isinstance(state, Dag)
+        return state
 
     def pool(self, name: str) -> Pool:
         """The pool's present state; KeyError if nobody has spoken of it."""
