@@ -48,7 +48,7 @@ def backfill(
     ] = "none",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what it would do, and do nothing.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Until it is over; exit code 1 unless all succeeded.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Slots that a dry run names.")] = 1000,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Slots that a dry run names.")] = 1000,
     api: ApiUrl = "",
     as_json: Json = False,
 ) -> None:
