@@ -41,12 +41,30 @@ class Version(msgspec.Struct):
     shard_seq: int
 
 
+class ActionOutline(msgspec.Struct, frozen=True):
+    """What kind of action a task is."""
+
+    type: str = ""
+
+
 class TaskOutline(msgspec.Struct, frozen=True):
     """What a run's rows need to know of a task."""
 
     id: str
     pool: str = DEFAULT_POOL
     pool_slots: int = 1
+    for_each: msgspec.Raw = msgspec.Raw(b"null")
+    action: ActionOutline = ActionOutline()
+
+    @property
+    def mapped(self) -> bool:
+        """Whether it runs once per item."""
+        return bytes(self.for_each) != b"null"
+
+    @property
+    def switch(self) -> bool:
+        """Whether it decides between branches."""
+        return self.action.type == "switch"
 
 
 class Outline(msgspec.Struct, frozen=True):

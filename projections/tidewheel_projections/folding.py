@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, get_args
 
+import msgspec
+
 from tidewheel.core import events as e
+from tidewheel.core.mapping import instance_name, written_task
 from tidewheel_projections.backfills import (
     BACKFILL_ENDED,
     Backfill,
@@ -28,7 +31,7 @@ from tidewheel_projections.dags import (
     version_of,
 )
 from tidewheel_projections.pools import Pool, PoolRows
-from tidewheel_projections.runs import RUN_ENDED, Run, fold_run_changed, fold_run_created, fold_run_restarted
+from tidewheel_projections.runs import RUN_ENDED, Run, RunChange, fold_run_changed, fold_run_created, fold_run_restarted
 from tidewheel_projections.tasks import (
     ATTEMPT_ENDED,
     Attempt,
@@ -36,10 +39,13 @@ from tidewheel_projections.tasks import (
     Task,
     TaskAndAttemptChange,
     TaskChange,
+    begin_anew,
+    cleared_by,
     deferred_attempt,
     fold_attempt,
     fold_task,
     instance_tasks,
+    instances_of,
     queued_attempt,
     scheduled_task,
 )
@@ -76,6 +82,16 @@ class RunRows:
         self.gone_tasks: set[str] = set()
         self.weight = 0
 
+    def moved(self, task: Task, before: str, shard_seq: int) -> None:
+        """The task's row has changed, perhaps its state: the run counts its tasks by that."""
+        task.shard_seq = shard_seq
+        self.changed_tasks.add(task.task)
+        if task.state != before:
+            self.row.counts[before] -= 1
+            self.row.counts[task.state] = self.row.counts.get(task.state, 0) + 1
+            self.row.shard_seq = shard_seq
+            self.changed = True
+
     def drop(self, names: Iterable[str], shard_seq: int) -> None:
         """These tasks are none of the run any more; what they were is in ``events`` and ``attempts``."""
         for name in names:
@@ -98,6 +114,36 @@ class RunRows:
         self.gone_tasks.difference_update(self.tasks)
         self.row.tasks = len(self.tasks)
         self.row.counts = {"scheduled": len(self.tasks)}
+
+    def wait_for_instance(self, name: str, at: int, shard_seq: int) -> None:
+        """Of an instance that begins anew, the mapped task is at work again if it had ended."""
+        mapped = self.tasks[written_task(name)]
+        if mapped.task != name and mapped.state in ATTEMPT_ENDED:
+            before, mapped.state = mapped.state, "deferred"
+            mapped.output, mapped.ended_at, mapped.started_at, mapped.reason = None, None, at, ""
+            self.moved(mapped, before, shard_seq)
+
+    def take_version(self, outlines: Sequence[TaskOutline], shard_seq: int) -> None:
+        """The run goes on with another version: tasks that it does not have are gone, new ones are there; so are
+        switches and what is not mapped any more, which begin anew."""
+        places = {outline.id: ordinal for ordinal, outline in enumerate(outlines)}
+        staying = {
+            outline.id
+            for outline in outlines
+            if not outline.switch and (outline.mapped or instance_name(outline.id, 0) not in self.tasks)
+        }
+        self.drop([name for name in self.tasks if written_task(name) not in staying], shard_seq)
+        for task in self.tasks.values():
+            task.ordinal = places[written_task(task.task)]
+            self.moved(task, task.state, shard_seq)
+        for outline in outlines:
+            if outline.id not in self.tasks:
+                fresh = scheduled_task(self.row.dag, self.row.run_id, outline, places[outline.id], shard_seq)
+                self.tasks[outline.id] = fresh
+                self.changed_tasks.add(outline.id)
+                self.gone_tasks.discard(outline.id)
+                self.row.tasks += 1
+                self.row.counts["scheduled"] = self.row.counts.get("scheduled", 0) + 1
 
     def weigh(self) -> int:
         """Its share of what may be kept, in task rows."""
@@ -144,12 +190,16 @@ class Folding:
                 key = (event.dag, event.run_id)
                 if key not in runs and type(event) not in _ROWLESS:
                     needed.runs.add(key)
-                if isinstance(event, e.RunCreated | e.RunRestarted):
+                if isinstance(event, e.RunCreated | e.RunRestarted | e.RunReopened):
                     if event.dag not in dags:
                         needed.dags.add(event.dag)
                     if (event.dag, event.version) not in self.outlines:
                         needed.versions.add((event.dag, event.version))
-                    if event.backfill_id and (event.dag, event.backfill_id) not in self.backfills:
+                    if (
+                        not isinstance(event, e.RunReopened)
+                        and event.backfill_id
+                        and (event.dag, event.backfill_id) not in self.backfills
+                    ):
                         needed.backfills.add((event.dag, event.backfill_id))
             elif isinstance(event, e.PoolEvent):
                 if event.pool not in pools:
@@ -263,7 +313,7 @@ class Folding:
 
     def _run_changed(
         self,
-        event: e.RunStarted | e.RunCancelRequested | e.DeadlineMissed | e.RunSucceeded | e.RunFailed | e.RunCancelled,
+        event: RunChange,
         partition: int,
         shard_seq: int,
     ) -> None:
@@ -274,6 +324,50 @@ class Folding:
             run.changed = True
             self.touched_runs[key] = run
 
+    def _run_reopened(self, event: e.RunReopened, partition: int, shard_seq: int) -> None:
+        run = self.runs[event.dag, event.run_id]
+        if shard_seq <= run.row.shard_seq:
+            return
+        before = run.row.version
+        self._run_changed(event, partition, shard_seq)
+        if event.version != before:
+            run.take_version(self.outlines[event.dag, event.version], shard_seq)
+
+    def _tasks_cleared(self, event: e.TasksCleared, partition: int, shard_seq: int) -> None:
+        key = (event.dag, event.run_id)
+        run = self.runs[key]
+        self.touched_runs[key] = run
+        for name in msgspec.json.decode(event.tasks, type=list[str]):
+            task = run.tasks.get(name)
+            if task is None or shard_seq <= task.shard_seq:
+                continue
+            run.wait_for_instance(name, event.at, shard_seq)
+            self._end_attempt(run, task, event, shard_seq)
+            before = task.state
+            begin_anew(task)
+            run.moved(task, before, shard_seq)
+            run.drop(instances_of(run.tasks, name), shard_seq)
+        for name in msgspec.json.decode(event.ending, type=list[str]):
+            task = run.tasks.get(name)
+            if task is not None and shard_seq > task.shard_seq:
+                task.reason = cleared_by(event)
+                run.moved(task, task.state, shard_seq)
+                attempt = run.attempts.get((name, task.attempt))
+                if attempt is not None and shard_seq > attempt.shard_seq:
+                    attempt.cancel_requested_at = event.at
+                    attempt.shard_seq = shard_seq
+                    run.changed_attempts.add((name, task.attempt))
+
+    def _end_attempt(self, run: RunRows, task: Task, event: e.TasksCleared, shard_seq: int) -> None:
+        """An attempt that waited when its task was cleared is over."""
+        attempt = run.attempts.get((task.task, task.attempt))
+        if attempt is not None and shard_seq > attempt.shard_seq and attempt.state not in ATTEMPT_ENDED:
+            attempt.state = "cancelled"
+            attempt.ended_at = event.at
+            attempt.message = cleared_by(event)
+            attempt.shard_seq = shard_seq
+            run.changed_attempts.add((task.task, task.attempt))
+
     def _task_changed(self, event: TaskChange, partition: int, shard_seq: int) -> None:
         key = (event.dag, event.run_id)
         run = self.runs[key]
@@ -283,15 +377,10 @@ class Folding:
         if shard_seq > task.shard_seq:
             before = task.state
             fold_task(task, event, shard_seq)
-            run.changed_tasks.add(event.task)
+            run.moved(task, before, shard_seq)
             self.touched_runs[key] = run
-            after = task.state
-            if after != before:
-                row = run.row
-                row.counts[before] -= 1
-                row.counts[after] = row.counts.get(after, 0) + 1
-                row.shard_seq = shard_seq
-                run.changed = True
+            if task.state == "scheduled" and type(event) is e.TaskCancelled:
+                run.drop(instances_of(run.tasks, event.task), shard_seq)
 
     def _task_expanded(self, event: e.TaskExpanded, partition: int, shard_seq: int) -> None:
         key = (event.dag, event.run_id)
@@ -375,6 +464,8 @@ _FOLDS: Mapping[type[e.Event], Callable[[Folding, Any, int, int], None]] = {
     ),
     e.RunCreated: Folding._run_created,
     e.RunRestarted: Folding._run_restarted,
+    e.RunReopened: Folding._run_reopened,
+    e.TasksCleared: Folding._tasks_cleared,
     **dict.fromkeys(
         (e.RunStarted, e.RunCancelRequested, e.DeadlineMissed, e.RunSucceeded, e.RunFailed, e.RunCancelled),
         Folding._run_changed,

@@ -39,7 +39,7 @@ WHERE v.dag = %(dag)s::text COLLATE "C" AND v.version = %(version)s::text COLLAT
 SELECT dag, run_id, version, kind, state, tidewheel.iso(logical_date) AS logical_date, tidewheel.iso(created_at) AS created_at,
        tidewheel.iso(started_at) AS started_at, tidewheel.iso(ended_at) AS ended_at,
        tidewheel.iso(cancel_requested_at) AS cancel_requested_at, reason, deadlines_missed, trigger, origin,
-       actor, rerun_of, backfill_id,
+       actor, rerun_of, backfill_id, reopened,
        CASE WHEN parent_dag <> '' THEN json_build_object('dag', parent_dag, 'run_id', parent_run_id, 'task', parent_task,
                                                          'attempt', parent_attempt) END AS parent,
        tasks, counts, shard_seq
@@ -60,7 +60,7 @@ LIMIT %(limit)s::bigint
 SELECT dag, run_id, version, kind, state, tidewheel.iso(logical_date) AS logical_date, tidewheel.iso(created_at) AS created_at,
        tidewheel.iso(started_at) AS started_at, tidewheel.iso(ended_at) AS ended_at,
        tidewheel.iso(cancel_requested_at) AS cancel_requested_at, reason, deadlines_missed, trigger, origin,
-       actor, rerun_of, backfill_id,
+       actor, rerun_of, backfill_id, reopened,
        CASE WHEN parent_dag <> '' THEN json_build_object('dag', parent_dag, 'run_id', parent_run_id, 'task', parent_task,
                                                          'attempt', parent_attempt) END AS parent,
        tasks, counts, shard_seq,

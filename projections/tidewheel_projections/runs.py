@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -24,6 +24,17 @@ TASK_STATES = (
     "cancelled",
 )
 RUN_ENDED = frozenset({"success", "failed", "cancelled"})
+
+
+RunChange: TypeAlias = (
+    e.RunStarted
+    | e.RunReopened
+    | e.RunCancelRequested
+    | e.DeadlineMissed
+    | e.RunSucceeded
+    | e.RunFailed
+    | e.RunCancelled
+)
 
 
 class Run(msgspec.Struct):
@@ -50,6 +61,8 @@ class Run(msgspec.Struct):
     #: The run that this one repeats; empty: none.
     rerun_of: str
     backfill_id: str
+    #: How often it went on after it had ended.
+    reopened: int
     #: The attempt of another run that asked for this one; empty and 0: none did.
     parent_dag: str
     parent_run_id: str
@@ -83,6 +96,7 @@ def fold_run_created(event: e.RunCreated, tasks: int, shard_seq: int) -> Run:
         actor=event.actor,
         rerun_of=event.rerun_of,
         backfill_id=event.backfill_id,
+        reopened=0,
         parent_dag=event.parent_dag,
         parent_run_id=event.parent_run_id,
         parent_task=event.parent_task,
@@ -108,15 +122,22 @@ def fold_run_restarted(row: Run, event: e.RunRestarted, shard_seq: int) -> None:
 
 def fold_run_changed(
     row: Run,
-    event: e.RunStarted | e.RunCancelRequested | e.DeadlineMissed | e.RunSucceeded | e.RunFailed | e.RunCancelled,
+    event: RunChange,
     shard_seq: int,
 ) -> None:
-    """Started, asked to cancel, late, or ended."""
+    """Started, reopened, asked to cancel, late, or ended."""
     row.shard_seq = shard_seq
     match event:
         case e.RunStarted():
             row.state = "running"
             row.started_at = event.at
+        case e.RunReopened():
+            row.state = "queued"
+            row.version = event.version
+            row.inputs = event.inputs
+            row.started_at = row.ended_at = row.cancel_requested_at = None
+            row.reason = f"reopened by {event.actor}" + (f": {event.reason}" if event.reason else "")
+            row.reopened += 1
         case e.RunCancelRequested():
             row.cancel_requested_at = event.at
             row.reason = event.reason
@@ -125,6 +146,7 @@ def fold_run_changed(
         case e.RunSucceeded():
             row.state = "success"
             row.ended_at = event.at
+            row.reason = ""
         case e.RunFailed():
             row.state = "failed"
             row.ended_at = event.at

@@ -178,6 +178,7 @@ RUNS = Table(
         ("actor", "text"),
         ("rerun_of", "text"),
         ("backfill_id", "text"),
+        ("reopened", "integer"),
         ("parent_dag", "text"),
         ("parent_run_id", "text"),
         ("parent_task", "text"),

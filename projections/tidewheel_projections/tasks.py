@@ -5,7 +5,8 @@ Times of the work itself (``started_at``, ``ended_at``) are the worker's clock, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
+from itertools import count, takewhile
 from typing import TypeAlias
 
 import msgspec
@@ -128,6 +129,17 @@ def instance_tasks(mapped: Task, event: e.TaskExpanded, shard_seq: int) -> Itera
         )
 
 
+def instances_of(tasks: Container[str], mapped: str) -> list[str]:
+    """Those of the tasks that are instances of ``mapped``."""
+    return list(takewhile(lambda name: name in tasks, (instance_name(mapped, index) for index in count())))
+
+
+def cleared_by(event: e.TasksCleared) -> str:
+    """Who cleared, and why, for people."""
+    said = f"cleared by {event.actor}"
+    return f"{said}: {event.reason}" if event.reason else said
+
+
 def queued_attempt(event: e.TaskQueued, shard_seq: int) -> Attempt:
     """A new attempt."""
     return Attempt(
@@ -211,6 +223,8 @@ def fold_task(row: Task, event: TaskChange, shard_seq: int) -> None:
             row.reason = event.reason
         case e.TaskMarked():
             _mark(row, event)
+        case e.TaskCancelled() if event.then == "scheduled":
+            begin_anew(row)
         case e.TaskCancelled() if event.then:
             # Why is told already, by whoever decided it.
             row.state = event.then
@@ -247,6 +261,14 @@ def _mark(row: Task, event: e.TaskMarked) -> None:
         row.state = event.state
         row.ended_at = event.at
         row.retry_at = None
+
+
+def begin_anew(row: Task) -> None:
+    """It was cleared: as if nothing had happened to it, but for the number of its last attempt."""
+    row.state = "scheduled"
+    row.worker = row.reason = row.waits_for = ""
+    row.queued_at = row.leased_at = row.started_at = row.ended_at = row.retry_at = None
+    row.resume_at = row.timeout_at = row.wait = row.output = None
 
 
 def _marked(event: e.TaskMarked) -> str:

@@ -110,6 +110,8 @@ class RunRow(msgspec.Struct, frozen=True):
     #: The run that this one repeats; empty: none.
     rerun_of: str
     backfill_id: str
+    #: How often it went on after it had ended.
+    reopened: int
     #: None: no run asked for it.
     parent: ParentAttempt | None
     tasks: int

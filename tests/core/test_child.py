@@ -106,10 +106,23 @@ def test_a_person_who_marks_the_task_calls_its_run_back() -> None:
     s = site(asks("t"), task("after", "t"))
     s.settle()
     s.say(c.MarkTask(dag="d", run_id="r", task="t", state="success", reason="done by hand"))
-    assert s.task("after").phase == "queued"
+    assert s.task("after").phase == "scheduled"
     s.settle()
+    assert s.task("after").phase == "queued"
     assert s.last(e.RunCancelled).run_id == s.child()
-    assert s.last(e.RunCancelRequested).reason == "the task that waits for it was marked success"
+    assert s.last(e.RunCancelRequested).reason == "the task that waits for it was marked success: done by hand"
+
+
+def test_a_task_that_is_cleared_asks_for_another_run_once_the_first_has_ended() -> None:
+    s = site(asks("t"))
+    s.settle()
+    first = s.child()
+    s.say(c.ClearTasks(dag="d", run_id="r", tasks='["t"]'))
+    assert s.task("t").attempt == 1
+    s.settle()
+    assert s.last(e.RunCancelled).run_id == first
+    assert (s.task("t").phase, s.task("t").attempt) == ("deferred", 2)
+    assert s.child() != first
 
 
 def test_a_mapped_task_that_is_marked_ends_once_its_runs_have() -> None:

@@ -109,12 +109,15 @@ def test_slots_that_a_replaced_schedule_still_owes_are_recorded_as_skipped(sched
     assert (skipped.first, skipped.last) == (NOW + (len(created) + 1) * MINUTE, NOW + 1_000 * MINUTE)
 
 
-def test_a_run_of_an_old_version_keeps_its_definition_until_it_ends() -> None:
+def test_a_run_of_an_old_version_keeps_its_definition_as_long_as_it_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = in_run(workflow(task("a")))
     outcome = scene.when(deploy(workflow(task("b")), "v2"), at=NOW)
     assert set(outcome.decision.state.definitions) == {"v1", "v2"}
     cancelled = outcome.when(c.CancelRun(dag="d", run_id="r"), at=NOW)
-    assert set(cancelled.decision.state.definitions) == {"v2"}
+    assert set(cancelled.decision.state.definitions) == {"v1", "v2"}
+    monkeypatch.setattr("tidewheel.core.ended.KEPT_RUNS", 0)
+    forgotten = outcome.when(c.CancelRun(dag="d", run_id="r"), at=NOW)
+    assert set(forgotten.decision.state.definitions) == {"v2"}
 
 
 def test_a_slot_makes_one_run_with_its_interval() -> None:

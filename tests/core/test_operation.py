@@ -75,7 +75,7 @@ def test_the_cancel_of_the_run_counts_for_more() -> None:
     outcome = outcome.when(c.CancelRun(dag="d", run_id="r"), at=NOW)
     assert kinds(outcome) == [("RunCancelRequested", "")]
     assert kinds(report(outcome, c.ReportCancelled, "load")) == [("TaskCancelled", "load"), ("RunCancelled", "")]
-    mark(outcome, "load", "failed").rejected("is being cancelled")
+    mark(outcome, "load", "failed").rejected("run r is being ended")
 
 
 def test_a_failed_task_of_a_live_run_is_marked_and_what_has_ended_downstream_stays() -> None:
@@ -156,7 +156,7 @@ def test_saying_what_is_so_changes_nothing() -> None:
         ("lod", {}, "run r has no task 'lod'; did you mean 'load'?"),
         ("load", {"state": "failed", "output": "1"}, "only a task that is marked success has an output"),
         ("load", {"output": "{"}, "the output is not JSON"),
-        ("load", {"run_id": "s"}, "has no live run s"),
+        ("load", {"run_id": "s"}, "DAG 'd' has no run s"),
     ],
 )
 def test_a_mark_that_means_nothing_is_refused(name: str, more: dict[str, str], refusal: str) -> None:

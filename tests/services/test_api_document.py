@@ -132,6 +132,7 @@ def test_no_address_breaks_it(api: httpx.Client, path: str, names: list[str], qu
             ("POST", "/api/v1/dags/hello/runs"),
             ("POST", "/api/v1/dags/hello/pause"),
             ("POST", "/api/v1/dags/hello/runs/r/cancel"),
+            ("POST", "/api/v1/dags/hello/runs/r/clear"),
             ("POST", "/api/v1/dags/hello/runs/r/rerun"),
             ("POST", "/api/v1/dags/hello/runs/r/tasks/t/mark"),
             ("PUT", "/api/v1/pools/default"),

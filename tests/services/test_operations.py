@@ -109,6 +109,56 @@ def test_a_hanging_task_is_marked_and_the_run_is_repeated(site: Site, engine: Lo
         worker.stop(drain_s=1)
 
 
+MAPPED = """\
+id: files
+tasks:
+  - {id: list, python: listed}
+  - {id: load, python: load, needs: [list], for_each: "${{ tasks.list.output }}", with: {file: "${{ item }}"}}
+  - {id: done, python: listed, needs: [load]}
+"""
+
+
+def test_what_failed_runs_again_and_history_stays(site: Site, engine: Log) -> None:
+    broken = {"b"}
+    files = ["a", "b", "c"]
+
+    def load(file: str) -> str:
+        if file in broken:
+            raise ValueError(f"{file} is broken")
+        return file.upper()
+
+    worker = Worker(engine, {"default": 4}, {"listed": lambda: files, "load": load}, name="w2")
+    worker.start()
+    run = "/api/v1/dags/files/runs/r"
+    try:
+        assert site.api.post("/api/v1/dags", content=MAPPED, headers=YAML).status_code == 201
+        site.run("trigger", "files", "--run-id", "r")
+        assert site.ends("files", "r")["state"] == "failed"
+        shown = site.run("clear", "files", "r", "--only-failed", "--dry-run")
+        assert (shown["changed"], shown["tasks"], shown["reopens"]) == (False, ["load[1]", "done"], True)
+        broken.clear()
+        cleared = site.run("clear", "files", "r", "--only-failed", "--reason", "b was repaired")
+        assert cleared["changed"]
+        site.api.get(run, params={"position": cleared["position"]})
+        ended = site.ends("files", "r")
+        assert (ended["state"], ended["reopened"]) == ("success", 1)
+        attempts = site.api.get(f"{run}/tasks/load%5B1%5D/attempts").json()["items"]
+        assert [(attempt["attempt"], attempt["state"]) for attempt in attempts] == [(1, "failed"), (2, "success")]
+
+        files.pop()
+        cleared = site.run("clear", "files", "r", "list")
+        site.api.get(run, params={"position": cleared["position"]})
+        assert site.ends("files", "r")["counts"] == {"success": 5}, "load[2] is gone: there are two items now"
+        assert "load[2]" not in site.tasks("files", "r")
+        assert site.api.get(f"{run}/tasks/load%5B1%5D").json()["attempt"] == 3
+        audit = site.api.get(f"{run}/events", params={"limit": 1000}).json()["items"]
+        reopened = [event for event in audit if event["type"] == "RunReopened"]
+        assert [event["body"].get("reason", "") for event in reopened] == ["b was repaired", ""]
+        assert all(event["actor"].startswith("user:") for event in reopened)
+    finally:
+        worker.stop(drain_s=1)
+
+
 def test_a_task_that_cannot_be_is_told_at_once(site: Site) -> None:
     answer = site.api.post("/api/v1/dags/shop/runs/r1/tasks/Load%20it/mark", json={"state": "success"})
     assert answer.status_code == 422, answer.text

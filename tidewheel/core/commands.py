@@ -133,7 +133,8 @@ class CancelRun(Request, frozen=True, kw_only=True):
 class MarkTask(Request, frozen=True, kw_only=True):
     """Say by hand how a task of a run ended. A live attempt is ended first, whatever it reports.
 
-    ``output``: of a success, JSON text for the tasks downstream.
+    ``output``: of a success, JSON text for the tasks downstream. ``downstream``: what is below it is cleared, to run
+    again. A run that has ended is live again by a mark.
     """
 
     dag: str
@@ -142,6 +143,25 @@ class MarkTask(Request, frozen=True, kw_only=True):
     state: Mark
     reason: str = ""
     output: str | None = None
+    downstream: bool = False
+
+
+class ClearTasks(Request, frozen=True, kw_only=True):
+    """Let tasks of a run begin anew: those of ``tasks`` (a JSON list of ids and instances; empty: all), with all that
+    is below them, above them, of these only what failed. A run that has ended is live again by that.
+
+    ``latest``: with the current definition, of a run that has ended. ``preview``: only answer what it would come to.
+    """
+
+    dag: str
+    run_id: str
+    tasks: str = "[]"
+    downstream: bool = True
+    upstream: bool = False
+    only_failed: bool = False
+    latest: bool = False
+    preview: bool = False
+    reason: str = ""
 
 
 class DecideApproval(Request, frozen=True, kw_only=True):
@@ -456,6 +476,7 @@ DagCommand = (
     | StartRun
     | CancelRun
     | MarkTask
+    | ClearTasks
     | DecideApproval
     | ReportWait
     | StartBackfill

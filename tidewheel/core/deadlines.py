@@ -10,10 +10,13 @@ from collections.abc import Iterator
 from operator import attrgetter, itemgetter
 from typing import TypeAlias
 
+import msgspec
+
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.attempt import attempt_fields
 from tidewheel.core.calendar import fires_at, next_slot
+from tidewheel.core.mapping import written_task
 from tidewheel.core.overdue import next_deadline
 from tidewheel.core.state import Aggregate, Dag, Pool, RunState
 from tidewheel.core.waits import wait_of
@@ -131,6 +134,9 @@ def armed_by(event: e.Event, state: Aggregate, backlog_runs: int) -> tuple[int, 
             return None if wakes_at is None else (wakes_at, c.ResumeTask(**attempt_fields(event)))
         case e.TaskExpanded():
             return (event.at, c.BeginInstances(dag=event.dag, run_id=event.run_id, task=event.task))
+        case e.TasksCleared():
+            assert isinstance(state, Dag)
+            return _instances_armed_by(event, state)
         case e.WorkerJoined():
             return (event.expires_at, c.ExpireWorker(pool=event.pool, worker=event.worker))
         case e.RunCreated() if event.logical_date is None:
@@ -140,6 +146,16 @@ def armed_by(event: e.Event, state: Aggregate, backlog_runs: int) -> tuple[int, 
         due = own_work_due(state, backlog_runs)
         return None if due is None else (due, c.FireSchedule(dag=state.dag))
     return None
+
+
+def _instances_armed_by(event: e.TasksCleared, state: Dag) -> tuple[int, Timer] | None:
+    """The cleared instances of a mapped task, which an event of their own names, begin in steps."""
+    run = state.runs.get(event.run_id)
+    name = next(iter(msgspec.json.decode(event.tasks, type=list[str])), "")
+    mapped = written_task(name)
+    if run is None or mapped == name or not _may_begin(state, run, mapped):
+        return None
+    return (event.at, c.BeginInstances(dag=event.dag, run_id=event.run_id, task=mapped))
 
 
 def deadline_armed_by(event: e.Event, state: Aggregate) -> tuple[int, Timer] | None:

@@ -204,6 +204,27 @@ class RunStarted(RunEvent, frozen=True, kw_only=True):
     """Its tasks may run: it counts toward the DAG's ``max_runs``."""
 
 
+class RunReopened(RunEvent, frozen=True, kw_only=True):
+    """A person let a run that had ended go on: it waits for its turn again, with ``version``. Deadlines are past."""
+
+    version: str
+    inputs: str
+    reason: str = ""
+
+
+class TasksCleared(RunEvent, frozen=True, kw_only=True):
+    """Tasks of a run begin anew, as if they never had: their ends and outputs are gone, their attempts go on counting.
+
+    Both are JSON lists of ids and instances: ``tasks`` are ``scheduled`` by this, those of ``ending`` once their live
+    attempts have ended. The instances of a mapped task in ``tasks`` are gone; one in ``tasks`` itself lets it wait
+    again.
+    """
+
+    tasks: str
+    ending: str = "[]"
+    reason: str = ""
+
+
 class RunCancelRequested(RunEvent, frozen=True, kw_only=True):
     """No task of the run starts any more; it ends once its live attempts have."""
 
@@ -525,6 +546,8 @@ AnyDagEvent = (
     | RunCreated
     | RunRestarted
     | RunStarted
+    | RunReopened
+    | TasksCleared
     | RunCancelRequested
     | DeadlineMissed
     | RunSucceeded

@@ -99,6 +99,8 @@ class Reply(Mail, frozen=True, kw_only=True):
     created: bool = False
     position: str = ""
     backfill_id: str = ""
+    #: More of the answer for programs, as JSON.
+    details: str = ""
 
 
 AnyMail = AssignTask | LeaseRenewed | StopAttempt | WorkerWelcome | WorkerUnknown | NameClaim | Reply

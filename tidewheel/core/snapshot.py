@@ -23,6 +23,7 @@ from tidewheel.core.shares import capacity_of
 from tidewheel.core.state import (
     Aggregate,
     Dag,
+    EndedRun,
     Pool,
     PoolWorker,
     QueuePlace,
@@ -62,6 +63,7 @@ class _StoredDag(msgspec.Struct, frozen=True):
     coverage: tuple[_StoredEra, ...] = ()
     last_ends: tuple[tuple[str, RunEnd], ...] = ()
     watchers: Map[str, tuple[Watcher, ...]] = Map()
+    kept: tuple[EndedRun, ...] = ()
 
 
 class _StoredPool(msgspec.Struct, frozen=True):
@@ -80,6 +82,7 @@ _STORED = (
     _StoredDag,
     _StoredPool,
     RunState,
+    EndedRun,
     TaskState,
     PoolWorker,
     Waiting,
@@ -161,6 +164,7 @@ def encode_snapshot(state: Aggregate) -> bytes:
                 coverage=tuple(_StoredEra(era.schedule, list(era.spans), era.forgotten) for era in state.coverage),
                 last_ends=state.last_ends,
                 watchers=state.watchers,
+                kept=state.kept,
             )
         )
     return _encoder.encode(
@@ -207,7 +211,7 @@ def _dag(stored: _StoredDag) -> Dag:
         seq=stored.seq,
         version=stored.version,
         definitions=Map({version: define(version, source) for version, source in stored.definitions.items()}),
-        runs_of=Map(Counter(run.version for run in stored.runs)),
+        runs_of=Map(Counter([*(run.version for run in stored.runs), *(run.version for run in stored.kept)])),
         paused=stored.paused,
         removed=stored.removed,
         cursor=stored.cursor,
@@ -231,6 +235,7 @@ def _dag(stored: _StoredDag) -> Dag:
         trigger_since=stored.trigger_since,
         last_ends=stored.last_ends,
         watchers=stored.watchers,
+        kept=stored.kept,
     )
 
 

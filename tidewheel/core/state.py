@@ -36,6 +36,12 @@ REMEMBERED_RUNS = 10_000
 REMEMBERED_ENDS = 100
 
 
+#: How many ended runs of a DAG are kept with their tasks, so that they can be cleared, and how large they may be
+#: together, in bytes of what ``EndedRun`` says of its own. The newest stay. A promise of docs/operating-runs.md.
+KEPT_RUNS = 20
+KEPT_BYTES = 1 << 20
+
+
 class TaskState(msgspec.Struct, frozen=True):
     """One task of one run."""
 
@@ -112,6 +118,8 @@ class RunState(msgspec.Struct, frozen=True):
     #: Tasks that have not ended.
     open_tasks: int = 0
     tasks: Map[str, TaskState] = Map()
+    #: Of tasks that are gone, the last attempt: should they come back, they go on counting.
+    attempts: Map[str, int] = Map()
 
     def task(self, task: str) -> TaskState:
         """The state of a task that the run's definition has."""
@@ -119,6 +127,30 @@ class RunState(msgspec.Struct, frozen=True):
 
 
 UNTOUCHED = TaskState()
+
+
+class EndedRun(msgspec.Struct, frozen=True):
+    """A run that has ended, as ``core.ended`` keeps it."""
+
+    run_id: str
+    version: str
+    kind: RunKind
+    phase: RunPhase
+    logical_date: int | None
+    interval_start: int | None
+    interval_end: int | None
+    inputs: str
+    created_at: int
+    #: How its tasks ended, packed.
+    tasks: bytes
+    #: The attempt from which tasks count of which nothing else is known.
+    attempts_from: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes, of the 1 MiB that a DAG's ended runs may have."""
+        return len(self.tasks) + len(self.inputs)
+
 
 #: Logical date (or creation), order of creation, run id: which run starts next.
 RunPlace: TypeAlias = tuple[int, int, str]
@@ -133,7 +165,7 @@ class Dag(msgspec.Struct, frozen=True):
     seq: int = 0
     version: str = ""
     definitions: Map[str, Definition] = Map()
-    #: Live runs of each version.
+    #: Runs of each version, live or kept.
     runs_of: Map[str, int] = Map()
     paused: bool = False
     removed: bool = False
@@ -144,7 +176,9 @@ class Dag(msgspec.Struct, frozen=True):
     #: The newest slot that ever was, also when its schedule is gone: no later schedule begins before it.
     answered: int | None = None
     runs: Map[str, RunState] = Map()
-    #: Runs created so far; gives the next one its order.
+    #: Ended runs that are kept, the oldest end first.
+    kept: tuple[EndedRun, ...] = ()
+    #: Runs created and reopened so far; gives the next one its order.
     created: int = 0
     queued_runs: Ordered[RunPlace] = Ordered()
     #: How many of them the schedule made.

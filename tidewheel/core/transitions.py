@@ -10,7 +10,8 @@ raises.
 
 A ``TaskFailed`` or ``LeaseExpired`` that carries ``retry_at`` leads to ``retrying`` instead of the state the table
 names. A person may say more: ``TaskMarked`` leads to the state that it names, from any state but those of
-a live attempt, which ends first; its ``TaskCancelled`` then leads there by ``then``.
+a live attempt, which ends first; its ``TaskCancelled`` then leads there by ``then``. ``TasksCleared`` leads back to
+``scheduled`` in the same way.
 """
 
 from __future__ import annotations
@@ -95,6 +96,9 @@ RUN: Mapping[tuple[RunPhase, type[e.Event]], RunPhase] = {
     ("running", e.RunSucceeded): "success",
     ("running", e.RunFailed): "failed",
     ("running", e.RunCancelled): "cancelled",
+    ("success", e.RunReopened): "queued",
+    ("failed", e.RunReopened): "queued",
+    ("cancelled", e.RunReopened): "queued",
 }
 
 

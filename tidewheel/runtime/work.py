@@ -176,6 +176,7 @@ class Work:
                 run_id=answer.run_id,
                 backfill_id=answer.backfill_id,
                 created=answer.created,
+                details=answer.details,
                 position=f"{topic}/{shard.number}/{head.shard_seq}",
             )
             self.mail.append(mail_append(reply, self._partitions))

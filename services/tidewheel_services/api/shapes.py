@@ -94,6 +94,25 @@ class Backfilling(msgspec.Struct, frozen=True, kw_only=True):
     position: str
 
 
+class Cleared(msgspec.Struct, frozen=True, kw_only=True):
+    """What a clear came to, or would come to: ``changed`` is false of a preview, and where there was nothing to clear.
+
+    ``tasks`` are ids and instances, ``ending`` those of them whose live attempts end first; both null if they are too
+    many to list. ``reopens``: the run had ended and is live again, with ``version``.
+    """
+
+    dag: str
+    run_id: str
+    changed: bool
+    count: int
+    tasks: list[str] | None
+    ending: list[str] | None
+    version: str
+    reopens: bool
+    message: str
+    position: str
+
+
 class BackfillSlot(msgspec.Struct, frozen=True, kw_only=True):
     """A slot, and what a backfill would do: ``create`` its run ``run_id``; or, since that is there in ``state``, let it
     begin anew (``restart``) or ``pass`` it."""
@@ -166,6 +185,7 @@ _PUBLISHED: list[Any] = [
     Cancelling,
     Changed,
     Checked,
+    Cleared,
     Decided,
     Deployed,
     EventPage,

@@ -60,6 +60,7 @@ for family, commands in {
         runs.show,
         runs.cancel,
         operations.mark,
+        operations.clear,
         operations.rerun,
         waits.waits,
         waits.approve,

@@ -16,6 +16,7 @@ from tidewheel.core.decide.backfill import (
     decide_start_backfill,
 )
 from tidewheel.core.decide.child import decide_report_launch, decide_report_run_end
+from tidewheel.core.decide.clear import decide_clear_tasks
 from tidewheel.core.decide.dag import (
     decide_deploy_dag,
     decide_fire_schedule,
@@ -64,6 +65,7 @@ DECISIONS: Mapping[type[c.Command], Callable[[Any, Any], None]] = {
     c.StartRun: decide_start_run,
     c.CancelRun: decide_cancel_run,
     c.MarkTask: decide_mark_task,
+    c.ClearTasks: decide_clear_tasks,
     c.DecideApproval: decide_approval,
     c.ReportWait: decide_report_wait,
     c.StartBackfill: decide_start_backfill,

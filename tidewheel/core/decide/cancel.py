@@ -8,7 +8,7 @@ from tidewheel.core.commands import RecallRun
 from tidewheel.core.decide.decision import Decision, last_attempt
 from tidewheel.core.decide.queue import release
 from tidewheel.core.mail import StopAttempt
-from tidewheel.core.mapping import instance_name
+from tidewheel.core.mapping import instance_name, written_task
 from tidewheel.core.state import Dag
 from tidewheel.core.transitions import TASK_ENDED
 
@@ -42,10 +42,12 @@ def end_cancelled(d: Decision[Dag], run_id: str, name: str, *, actor: str, reaso
 def cancelled_as_decided(d: Decision[Dag], run_id: str, name: str, *, actor: str, worker: str, reason: str) -> None:
     """Nothing of a task that was told to end is live any more: it is cancelled, or what a person decided meanwhile.
 
-    The cancel of the whole run counts for more.
+    The cancel of the whole run counts for more, and of an instance the end of its mapped task.
     """
     run = d.state.runs[run_id]
-    then = "" if run.cancel_requested else run.task(name).then
+    mapped = written_task(name)
+    overruled = run.cancel_requested or (mapped != name and run.task(mapped).then)
+    then = "" if overruled else run.task(name).then
     d.record(
         e.TaskCancelled(**last_attempt(d, run_id, name), at=d.now, actor=actor, worker=worker, reason=reason, then=then)
     )

@@ -28,6 +28,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str = ""
     backfill_id: str = ""
     created: bool = False
+    #: More of it for programs, as JSON.
+    details: str = ""
 
 
 class Decision(Generic[A]):
@@ -62,9 +64,19 @@ class Decision(Generic[A]):
         """Tell a worker, after the commit."""
         self.mail.append(mail)
 
-    def accept(self, message: str = "", *, run_id: str = "", backfill_id: str = "", created: bool = True) -> None:
+    def accept(
+        self,
+        message: str = "",
+        *,
+        run_id: str = "",
+        backfill_id: str = "",
+        created: bool = True,
+        details: str = "",
+    ) -> None:
         """Answer yes; ``created`` False if it was so already."""
-        self.answer = Answer(ok=True, message=message, run_id=run_id, backfill_id=backfill_id, created=created)
+        self.answer = Answer(
+            ok=True, message=message, run_id=run_id, backfill_id=backfill_id, created=created, details=details
+        )
 
     def refuse(self, code: RefusalCode, message: str) -> None:
         """Answer no, saying what was expected and what is true."""

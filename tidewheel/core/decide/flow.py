@@ -13,7 +13,7 @@ from typing import Final
 from tidewheel.core import events as e
 from tidewheel.core.decide.begin import begin_task
 from tidewheel.core.decide.decision import Decision, last_attempt
-from tidewheel.core.decide.mapping import end_of_instances, expand
+from tidewheel.core.decide.mapping import begin_instances, end_of_instances, expand
 from tidewheel.core.decide.parent import tell_parent
 from tidewheel.core.decide.switch import decide_switch, left_out
 from tidewheel.core.decide.watch import tell_end
@@ -45,6 +45,10 @@ def start_run(d: Decision[Dag], run_id: str) -> None:
     definition = d.state.definitions[run.version]
     # Of a run that was touched before it started, tasks may have ended, and others be ready by that.
     consider(d, run_id, definition.tasks if run.tasks else definition.starters)
+    for name in definition.tasks if run.tasks else ():
+        fan = run.task(name).fan
+        if fan is not None and run.task(name).phase == "deferred":
+            begin_instances(d, run_id, name, limit=fan.items)
 
 
 def unfinished_scheduled(state: Dag) -> list[RunState]:
@@ -61,10 +65,12 @@ def _has_room(state: Dag, run: RunState) -> bool:
 
 
 def advance(d: Decision[Dag], run_id: str, ended: str) -> None:
-    """Task ``ended`` of the run has just ended: go on with the tasks downstream, or end the run."""
+    """Task ``ended`` of the run has just ended: go on with the tasks downstream, or end the run. One that was cleared
+    meanwhile is to begin anew."""
     children = d.state.definitions[d.state.runs[run_id].version].children
     if ended in children or (ended := end_of_instances(d, run_id, ended)):
-        consider(d, run_id, children[ended])
+        anew = d.state.runs[run_id].task(ended).phase == "scheduled"
+        consider(d, run_id, (ended,) if anew else children[ended])
         start_runs(d)
 
 

@@ -89,7 +89,7 @@ def end_of_instances(d: Decision[Dag], run_id: str, instance: str) -> str:
         fan = d.state.runs[run_id].task(name).fan
         assert fan is not None
     if not fan.all_ended:
-        if task.max_parallel is not None:
+        if task.max_parallel is not None or phase == "scheduled":
             begin_instances(d, run_id, name, limit=1)
         return ""
     if run.cancel_requested:

@@ -1,4 +1,4 @@
-"""What people decide about the tasks of a run: how one of them ended.
+"""What people decide about one task of a run: how it ended.
 
 Nothing is taken from a worker by that: a live attempt is told to end, and only when it has (its worker says so, or its
 lease is over) does the decision take effect. What the attempt reports in between counts for nothing.
@@ -8,39 +8,55 @@ from __future__ import annotations
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
-from tidewheel.core.child import child_of
-from tidewheel.core.decide.cancel import cancel_instances, recall
+from tidewheel.core.clearing import cleared_tasks
+from tidewheel.core.decide.clear import clear, end_live, needs_end
 from tidewheel.core.decide.decision import Decision, last_attempt
-from tidewheel.core.decide.flow import advance
-from tidewheel.core.decide.mapping import end_as_decided
+from tidewheel.core.decide.flow import advance, start_runs
 from tidewheel.core.decide.queue import queue_held, release
-from tidewheel.core.decide.run import absent
+from tidewheel.core.decide.reopen import changeable, reopen, unknown_task
 from tidewheel.core.decide.task import output_fault
-from tidewheel.core.mail import StopAttempt
 from tidewheel.core.mapping import written_task
-from tidewheel.core.nearest import did_you_mean
-from tidewheel.core.state import Dag, RunState, TaskState
-from tidewheel.core.transitions import TASK_ENDED
+from tidewheel.core.state import Dag, RunState
 from tidewheel.core.workflow import Switch, Task
 
 
 def decide_mark_task(d: Decision[Dag], command: c.MarkTask) -> None:
-    """The task has ended as the person says; what is downstream and still waits goes on by that."""
-    run = d.state.runs.get(command.run_id)
-    if run is None:
-        absent(d, command)
-        return
-    if run.cancel_requested:
-        d.refuse("conflict", f"run {run.run_id} is being cancelled; nothing of it can be marked")
-        return
-    if _unknown_task(d, run, command.task) or _unmarkable(d, run, command):
+    """The task has ended as the person says; what is downstream and still waits goes on by that. A run that had ended
+    is live again, and ends again by its rules."""
+    run = changeable(d, command)
+    if run is None or unknown_task(d, run, command.task) or _unmarkable(d, run, command):
         return
     task = run.task(command.task)
-    d.accept(run_id=run.run_id, created=True)
-    if command.state == (task.then or task.phase) and (command.output is None or command.output == task.output):
+    below = _below(d, run, command.task) if command.downstream else []
+    same = _is_so(d, run, command)
+    if same and not below:
         d.accept(f"{command.task} is marked so already", run_id=run.run_id, created=False)
         return
-    ending = task.live or (task.phase == "deferred" and task.fan is not None)
+    d.accept(run_id=run.run_id)
+    reopen(d, run, command)
+    if not same:
+        _record_mark(d, run, command)
+    if below:
+        clear(d, run.run_id, below, actor=command.actor, reason=command.reason)
+    if not same:
+        _go_on(d, run, command)
+    queue_held(d)
+    if task.phase == "queued":
+        release(d, _written(d, run, command.task).pool, run.run_id, command.task, task.attempt, "marked")
+    start_runs(d)
+
+
+def _is_so(d: Decision[Dag], run: RunState, command: c.MarkTask) -> bool:
+    """Whether the task is so already. A switch is not as long as it stands by its decision."""
+    task = run.task(command.task)
+    output = command.output in (None, task.output)
+    if isinstance(_written(d, run, command.task).action, Switch):
+        output = task.output is None
+    return command.state == (task.then or task.phase) and output
+
+
+def _record_mark(d: Decision[Dag], run: RunState, command: c.MarkTask) -> None:
+    ending = needs_end(run, command.task)
     d.record(
         e.TaskMarked(
             **last_attempt(d, run.run_id, command.task),
@@ -54,24 +70,21 @@ def decide_mark_task(d: Decision[Dag], command: c.MarkTask) -> None:
     )
     if ending:
         d.accept(f"{command.task} is {command.state} once what is live of it has ended", run_id=run.run_id)
-        _end_live(d, run.run_id, command.task, task, actor=command.actor, reason=command.reason)
-    if (child := child_of(task.wait)) is not None:
-        recall(d, child, f"the task that waits for it was marked {command.state}")
-    if d.state.runs[run.run_id].task(command.task).phase in TASK_ENDED:
+
+
+def _go_on(d: Decision[Dag], run: RunState, command: c.MarkTask) -> None:
+    """End what is live of the marked task; else go on with what is downstream, if the run has not ended already."""
+    if needs_end(run, command.task):
+        end_live(d, run.run_id, command.task, actor=command.actor, reason=command.reason)
+    elif run.run_id in d.state.runs:
         advance(d, run.run_id, command.task)
-    queue_held(d)
-    if task.phase == "queued":
-        pool = d.state.definitions[run.version].task(command.task).pool
-        release(d, pool, run.run_id, command.task, task.attempt, "marked")
 
 
-def _unknown_task(d: Decision[Dag], run: RunState, name: str) -> bool:
-    tasks = d.state.definitions[run.version].tasks
-    if name in tasks or name in run.tasks:
-        return False
-    hint = did_you_mean(name, tasks)
-    d.refuse("not_found", f"run {run.run_id} has no task '{name}'{hint}")
-    return True
+def _below(d: Decision[Dag], run: RunState, name: str) -> list[str]:
+    """What is downstream of the task and can be cleared, without itself."""
+    definition = d.state.definitions[run.version]
+    found = cleared_tasks(definition, run, [name], downstream=True, upstream=False, only_failed=False)
+    return [one for one in found if written_task(one) != written_task(name)]
 
 
 def _written(d: Decision[Dag], run: RunState, name: str) -> Task:
@@ -91,13 +104,3 @@ def _unmarkable(d: Decision[Dag], run: RunState, command: c.MarkTask) -> bool:
     else:
         return False
     return True
-
-
-def _end_live(d: Decision[Dag], run_id: str, name: str, task: TaskState, *, actor: str, reason: str) -> None:
-    """Tell the worker of a live attempt to end it; of a mapped task, end every instance."""
-    if task.live:
-        attempt = last_attempt(d, run_id, name)
-        d.post(StopAttempt(receiver=task.worker, partition=task.mail_partition, **attempt, cancel=True, reason=reason))
-        return
-    cancel_instances(d, run_id, name, actor=actor, reason=reason)
-    end_as_decided(d, run_id, name)

@@ -26,7 +26,7 @@ from tidewheel.core.state import Dag, RunState
 #: What of a cancel's reason is repeated for each task, in characters: a run may have ten thousand of them.
 _TASK_REASON_MAX = 200
 #: Why a definition is not at hand.
-NOT_KEPT = "not kept any more (it is while it is current, and while runs of it are live)"
+NOT_KEPT = "not kept any more (it is while it is current, and while runs of it are live or among the last that ended)"
 
 
 def decide_start_run(d: Decision[Dag], command: c.StartRun) -> None:
@@ -58,7 +58,7 @@ def decide_start_run(d: Decision[Dag], command: c.StartRun) -> None:
     if not command.rerun_of and (command.interval_start is not None or command.interval_end is not None):
         d.refuse("invalid", "an interval belongs to the runs of the schedule, and to those that repeat one")
         return
-    if expects_reply(command) and (why := _overloaded(d)):
+    if expects_reply(command) and (why := overloaded(d)):
         d.refuse("overloaded", why)
         return
     given, fault = parsed_inputs(command.inputs)
@@ -85,7 +85,7 @@ def decide_start_run(d: Decision[Dag], command: c.StartRun) -> None:
     start_runs(d)
 
 
-def _overloaded(d: Decision[Dag]) -> str:
+def overloaded(d: Decision[Dag]) -> str:
     """Why somebody who can ask again should do so later. Triggers are held back before they come here, and a schedule
     holds back its own."""
     if d.rules.shard_full:
@@ -94,6 +94,11 @@ def _overloaded(d: Decision[Dag]) -> str:
         waiting, bound = len(d.state.queued_runs), d.rules.waiting_runs_max
         return f"{waiting:,} runs of DAG '{d.state.dag}' wait for their turn (at most {bound:,} may); ask later"
     return ""
+
+
+def has_been(state: Dag, run_id: str) -> bool:
+    """Whether the id is that of a run that has ended, or of a slot that has passed."""
+    return run_id in state.finished or is_past_slot(state, run_id)
 
 
 def parsed_inputs(inputs: str) -> tuple[dict[str, Any], str]:
@@ -187,19 +192,14 @@ def decide_cancel_run(d: Decision[Dag], command: c.CancelRun) -> None:
     """Cancel what waits at once; tell the workers of what is live."""
     run = d.state.runs.get(command.run_id)
     if run is None:
-        absent(d, command)
+        if has_been(d.state, command.run_id):
+            d.refuse("conflict", f"run {command.run_id} is not live: it has ended, or its slot was skipped")
+        else:
+            d.refuse("not_found", f"DAG '{command.dag}' has no live run {command.run_id}")
         return
     d.accept(run_id=run.run_id, created=not run.cancel_requested)
     cancel_run(d, run.run_id, actor=command.actor, reason=command.reason)
     start_runs(d)
-
-
-def absent(d: Decision[Dag], command: c.CancelRun | c.MarkTask) -> None:
-    """Refuse what is asked of a run that is not live."""
-    if command.run_id in d.state.finished or is_past_slot(d.state, command.run_id):
-        d.refuse("conflict", f"run {command.run_id} is not live: it has ended, or its slot was skipped")
-    else:
-        d.refuse("not_found", f"DAG '{command.dag}' has no live run {command.run_id}")
 
 
 def cancel_run(d: Decision[Dag], run_id: str, *, actor: str, reason: str) -> None:

@@ -22,7 +22,7 @@ from tidewheel.core.fold.dag import (
     fold_slots_skipped,
 )
 from tidewheel.core.fold.journal import fold_journal_repaired
-from tidewheel.core.fold.operation import fold_task_cancelled, fold_task_marked
+from tidewheel.core.fold.operation import fold_task_cancelled, fold_task_marked, fold_tasks_cleared
 from tidewheel.core.fold.pool import (
     fold_pool_configured,
     fold_slot_granted,
@@ -40,6 +40,7 @@ from tidewheel.core.fold.run import (
     fold_run_cancel_requested,
     fold_run_created,
     fold_run_ended,
+    fold_run_reopened,
     fold_run_started,
     fold_run_unwatched,
     fold_run_watched,
@@ -78,6 +79,8 @@ FOLDS: Mapping[type[e.Event], Callable[[Any, Any], Any]] = {
     e.RunCreated: fold_run_created,
     e.RunRestarted: fold_run_restarted,
     e.RunStarted: fold_run_started,
+    e.RunReopened: fold_run_reopened,
+    e.TasksCleared: fold_tasks_cleared,
     e.RunCancelRequested: fold_run_cancel_requested,
     e.DeadlineMissed: fold_deadline_missed,
     e.RunSucceeded: fold_run_ended,

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
 from immutables import MapMutation
 from msgspec.structs import replace
 
 from tidewheel.core import events as e
 from tidewheel.core.fold.task import fan_after, fold_task_ended_unrun, ready_place
 from tidewheel.core.graph import Tally
-from tidewheel.core.mapping import index_of, written_task
+from tidewheel.core.mapping import index_of, instance_name, written_task
 from tidewheel.core.state import UNTOUCHED, Dag, RunState, TaskState
-from tidewheel.core.transitions import ACTIVE, TASK_ENDED, next_task_phase
+from tidewheel.core.transitions import ACTIVE, MARKED_LATER, TASK_ENDED, IllegalTransition, next_task_phase
 
 
 def fold_task_marked(state: Dag, event: e.TaskMarked) -> Dag:
@@ -24,7 +25,7 @@ def fold_task_marked(state: Dag, event: e.TaskMarked) -> Dag:
     task = run.task(event.task)
     phase = next_task_phase(task.phase, event)
     if event.ending:
-        marked = replace(task, cancel_requested=task.live, then=event.state, output=event.output)
+        marked = replace(task, cancel_requested=task.fan is None, then=event.state, output=event.output)
     else:
         marked = replace(_at_rest(task), phase=phase, output=event.output)
     return _with_tasks(state, run, {event.task: marked})
@@ -36,8 +37,34 @@ def fold_task_cancelled(state: Dag, event: e.TaskCancelled) -> Dag:
         return fold_task_ended_unrun(state, event)
     run = state.runs[event.run_id]
     task = run.task(event.task)
-    decided = replace(_at_rest(task), phase=next_task_phase(task.phase, event))
+    phase = next_task_phase(task.phase, event)
+    decided = _anew(task) if phase == "scheduled" else replace(_at_rest(task), phase=phase)
     return _with_tasks(state, run, {event.task: decided})
+
+
+def fold_tasks_cleared(state: Dag, event: e.TasksCleared) -> Dag:
+    """They wait as they did before they began, or will once nothing of them is live."""
+    run = state.runs[event.run_id]
+    after: dict[str, TaskState] = {}
+    for name in msgspec.json.decode(event.tasks, type=list[str]):
+        task, mapped = run.task(name), written_task(name)
+        if task.live or (task.fan is not None and task.phase == "deferred"):
+            raise IllegalTransition(f"TasksCleared of {event.dag}/{event.run_id}/{name}: something of it is live")
+        if mapped != name and mapped not in after and (whole := run.task(mapped)).phase in TASK_ENDED:
+            waits = replace(_at_rest(whole), phase="deferred", output=None, started_at=event.at)
+            after[mapped] = waits
+        after[name] = _anew(task)
+    for name in msgspec.json.decode(event.ending, type=list[str]):
+        task = run.task(name)
+        if task.phase not in MARKED_LATER:
+            raise IllegalTransition(f"TasksCleared of {event.dag}/{event.run_id}/{name}: nothing of it is live")
+        after[name] = replace(task, then="scheduled", cancel_requested=task.fan is None)
+    return _with_tasks(state, run, after)
+
+
+def _anew(task: TaskState) -> TaskState:
+    """As if it had never begun, but for the number of its last attempt."""
+    return TaskState(attempt=task.attempt, item=task.item, upstreams=task.upstreams)
 
 
 def _at_rest(task: TaskState) -> TaskState:
@@ -46,7 +73,7 @@ def _at_rest(task: TaskState) -> TaskState:
 
 def _with_tasks(state: Dag, run: RunState, after: Mapping[str, TaskState]) -> Dag:
     """Put the tasks' new states in place, and count again what they move."""
-    open_tasks, active, ready = run.open_tasks, state.active_tasks, state.ready
+    open_tasks, active, ready, attempts = run.open_tasks, state.active_tasks, state.ready, run.attempts
     with run.tasks.mutate() as tasks:
         for name, task in after.items():
             before = tasks.get(name, UNTOUCHED)
@@ -55,6 +82,10 @@ def _with_tasks(state: Dag, run: RunState, after: Mapping[str, TaskState]) -> Da
             active += (task.phase in ACTIVE) - (before.phase in ACTIVE)
             if before.ready_order is not None and task.ready_order is None:
                 ready = ready.remove(ready_place(run, name, before.ready_order))
+            if before.fan is not None and task.fan is None:
+                for instance in (instance_name(name, number) for number in range(before.fan.items)):
+                    gone = tasks.pop(instance)
+                    attempts = attempts.set(instance, gone.attempt) if gone.attempt else attempts
             index = index_of(name)
             if index is not None:
                 mapped = tasks[written_task(name)]
@@ -65,7 +96,7 @@ def _with_tasks(state: Dag, run: RunState, after: Mapping[str, TaskState]) -> Da
     return replace(
         state,
         seq=state.seq + 1,
-        runs=state.runs.set(run.run_id, replace(run, tasks=changed, open_tasks=open_tasks)),
+        runs=state.runs.set(run.run_id, replace(run, tasks=changed, open_tasks=open_tasks, attempts=attempts)),
         active_tasks=active,
         ready=ready,
     )

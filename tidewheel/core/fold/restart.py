@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tidewheel.core import events as e
 from tidewheel.core.coverage import with_outcome
 from tidewheel.core.fold.backfill import with_run_of_backfill
-from tidewheel.core.fold.run import counted, queued
+from tidewheel.core.fold.run import counted, queued, without_kept
 from tidewheel.core.state import Dag, RunState, TaskState
 
 
@@ -41,4 +41,4 @@ def fold_run_restarted(state: Dag, event: e.RunRestarted) -> Dag:
         coverage=with_outcome(state.coverage, event.interval_start, event.logical_date, "live", event.attempts),
     )
     moved = with_run_of_backfill(restarted, event.backfill_id, event.logical_date)
-    return queued(counted(moved, run, 1), run)
+    return without_kept(queued(counted(moved, run, 1), run), run.run_id)

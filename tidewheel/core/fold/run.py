@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from tidewheel.core import events as e
 from tidewheel.core.coverage import Outcome, with_outcome, with_run
+from tidewheel.core.ended import keep, restored
 from tidewheel.core.fold.backfill import with_run_of_backfill
 from tidewheel.core.fold.dag import without_unused_version
 from tidewheel.core.parent import parent_of
@@ -123,7 +124,7 @@ def _with_outcome(state: Dag, run: RunState, outcome: Outcome) -> Dag:
     """With what became of the run of a slot."""
     if run.logical_date is None:
         return state
-    attempts = max((task.attempt for task in run.tasks.values()), default=0)
+    attempts = max((*(task.attempt for task in run.tasks.values()), *run.attempts.values()), default=0)
     return replace(
         state,
         coverage=with_outcome(state.coverage, run.interval_start, run.logical_date, outcome, attempts),
@@ -131,9 +132,10 @@ def _with_outcome(state: Dag, run: RunState, outcome: Outcome) -> Dag:
 
 
 def fold_run_ended(state: Dag, event: e.RunSucceeded | e.RunFailed | e.RunCancelled) -> Dag:
-    """It leaves memory, but for its id; the oldest remembered id makes room."""
+    """It leaves the live ones: its id is remembered, its tasks are kept for a while. The oldest make room."""
     run = state.runs[event.run_id]
     phase = cast(RunEnd, next_run_phase(run.phase, event))
+    kept, gone = keep(state.kept, run, phase)
     left = _with_outcome(state, run, _OUTCOMES[type(event)])
     if run.phase == "queued":
         left = _unqueued(left, run)
@@ -150,7 +152,7 @@ def fold_run_ended(state: Dag, event: e.RunSucceeded | e.RunFailed | e.RunCancel
         left,
         seq=state.seq + 1,
         runs=state.runs.delete(run.run_id),
-        runs_of=state.runs_of.set(run.version, state.runs_of[run.version] - 1),
+        kept=kept,
         queued_scheduled=state.queued_scheduled - (run.phase == "queued" and run.kind == "scheduled"),
         input_bytes=state.input_bytes - len(run.inputs),
         finished=finished,
@@ -159,11 +161,9 @@ def fold_run_ended(state: Dag, event: e.RunSucceeded | e.RunFailed | e.RunCancel
         last_ends=(*state.last_ends[1 - REMEMBERED_ENDS :], (run.run_id, phase)) if remembered else state.last_ends,
         watchers=state.watchers.delete(run.run_id) if run.run_id in state.watchers else state.watchers,
     )
-    return without_unused_version(_dropping_zero(ended, run.version), run.version)
-
-
-def _dropping_zero(state: Dag, version: str) -> Dag:
-    return state if state.runs_of[version] else replace(state, runs_of=state.runs_of.delete(version))
+    for one in gone:
+        ended = _without_run_of(ended, one.version)
+    return ended
 
 
 def fold_run_watched(state: Dag, event: e.RunWatched) -> Dag:
@@ -177,3 +177,42 @@ def fold_run_watched(state: Dag, event: e.RunWatched) -> Dag:
 def fold_run_unwatched(state: Dag, event: e.RunUnwatched) -> Dag:
     """Nobody waits for it any more."""
     return replace(state, seq=state.seq + 1, watchers=state.watchers.delete(event.run_id))
+
+
+def fold_run_reopened(state: Dag, event: e.RunReopened) -> Dag:
+    """It is live again and waits for its turn, as the youngest of the DAG's runs, and of no backfill any more."""
+    (ended,) = (run for run in state.kept if run.run_id == event.run_id)
+    next_run_phase(ended.phase, event)
+    run = restored(ended, state.definitions[event.version], order=state.created, inputs=event.inputs)
+    finished, order = state.finished, state.finished_order
+    if run.run_id in finished:
+        finished, order = finished.delete(run.run_id), order.delete(finished[run.run_id])
+    reopened = replace(
+        state,
+        seq=state.seq + 1,
+        created=state.created + 1,
+        runs=state.runs.set(run.run_id, run),
+        runs_of=state.runs_of.set(run.version, state.runs_of.get(run.version, 0) + 1),
+        kept=tuple(one for one in state.kept if one is not ended),
+        queued_scheduled=state.queued_scheduled + (run.kind == "scheduled"),
+        input_bytes=state.input_bytes + len(run.inputs),
+        finished=finished,
+        finished_order=order,
+    )
+    return _without_run_of(_with_outcome(queued(reopened, run), run, "live"), ended.version)
+
+
+def without_kept(state: Dag, run_id: str) -> Dag:
+    """Without what is kept of an ended run that is live again as another."""
+    ended = next((run for run in state.kept if run.run_id == run_id), None)
+    if ended is None:
+        return state
+    rest = replace(state, kept=tuple(run for run in state.kept if run is not ended))
+    return _without_run_of(rest, ended.version)
+
+
+def _without_run_of(state: Dag, version: str) -> Dag:
+    """One run of the version less."""
+    left = state.runs_of[version] - 1
+    runs_of = state.runs_of.set(version, left) if left else state.runs_of.delete(version)
+    return without_unused_version(replace(state, runs_of=runs_of), version)

@@ -38,7 +38,8 @@ def fold_task_expanded(state: Dag, event: e.TaskExpanded) -> Dag:
     fan = task.fan or Fan(event.items)
     with run.tasks.mutate() as changes:
         for index, item in enumerate(items, event.first):
-            changes[instance_name(event.task, index)] = TaskState(item=item, attempt=run.attempts_from)
+            name = instance_name(event.task, index)
+            changes[name] = TaskState(item=item, attempt=run.attempts.get(name, run.attempts_from))
         tasks = changes.finish()
     grown = replace(run, tasks=tasks, open_tasks=run.open_tasks + len(items))
     deferred = replace(task, phase=next_task_phase(task.phase, event), fan=fan, started_at=task.started_at or event.at)

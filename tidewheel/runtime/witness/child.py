@@ -47,7 +47,7 @@ class Asked:
         if event.waits_for == "workflow" and child is not None:
             self.waiting[event.run_id, event.task, event.attempt] = (child, at)
 
-    def ends_wait(self, wait: e.TaskDeferred, event: e.TaskEvent, at: Place) -> None:
+    def ends_wait(self, wait: e.TaskDeferred, event: e.RunEvent, at: Place) -> None:
         """The attempt waits no longer: keep what it says of its run."""
         self.waiting.pop((wait.run_id, wait.task, wait.attempt), None)
         child = _named(wait)
@@ -57,6 +57,11 @@ class Asked:
             self.told.append((child, "success" if wait.waits_for == "workflow" else "exists", at))
         elif isinstance(event, e.TaskFailed) and event.kind == "run_failed":
             self.told.append((child, "failed", at))
+
+
+def names_child(wait: e.TaskDeferred) -> bool:
+    """Whether the attempt waits for the end of a run that it asked for."""
+    return wait.waits_for == "workflow" and _named(wait) is not None
 
 
 def wrong_wait(event: e.TaskDeferred, action: TriggerDag | SubWorkflow) -> str:

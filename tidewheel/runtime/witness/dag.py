@@ -20,9 +20,12 @@ from tidewheel.runtime.witness.findings import Findings
 from tidewheel.runtime.witness.run import RunWitness
 from tidewheel.runtime.witness.task import ACTIVE, LIVE
 
+#: So many ended runs of a DAG may go on, the last ones: docs/operating-runs.md.
+KEPT_RUNS = 20
+
 
 class DagWitness:
-    """Follows one DAG's events. Of ended runs it keeps the id and the logical date, nothing more."""
+    """Follows one DAG's events. Of ended runs it keeps the id and the logical date, and the last few themselves."""
 
     __slots__ = (
         "_answered",
@@ -31,6 +34,7 @@ class DagWitness:
         "_dates",
         "_definition",
         "_definitions",
+        "_ended",
         "_findings",
         "_ids",
         "_name",
@@ -55,6 +59,8 @@ class DagWitness:
         self._ids: set[str] = set()
         #: The logical dates that have a run, and the highest attempt of any of its tasks once it has ended.
         self._dates: dict[int, int] = {}
+        #: The last runs that ended, oldest end first: they may be reopened.
+        self._ended: dict[str, RunWitness] = {}
         self._running = 0
         self.active = 0
         self._backfills = BackfillWitness(name, findings)
@@ -233,6 +239,7 @@ class DagWitness:
                 logical_date=event.logical_date,
                 backfill_id=event.backfill_id,
             )
+            self._ended.pop(event.run_id, None)
             run = RunWitness(name, self._definition, self, self._findings, created)
             run.attempts_from = event.attempts
             self.runs[event.run_id] = run
@@ -298,14 +305,36 @@ class DagWitness:
         run.end(event)
         self._running -= run.phase == "running" and not run.backfill_id
         self._backfills.run_ended(run.backfill_id)
-        if event.run_id in self.asked.made:
+        if self.asked.made.get(event.run_id) == "":  # what it comes to if it goes on is not told any more
             self.asked.made[event.run_id] = _ENDS[type(event)]
         self.active -= sum(task.phase in ACTIVE for task in run.tasks.values())
         if run.logical_date is not None:
-            self._dates[run.logical_date] = max(
-                (task.attempt for task in run.tasks.values()), default=run.attempts_from
-            )
-        del self.runs[event.run_id]
+            self._dates[run.logical_date] = run.highest_attempt
+        self._ended[event.run_id] = self.runs.pop(event.run_id)
+        if len(self._ended) > KEPT_RUNS:
+            del self._ended[next(iter(self._ended))]
+
+    def _run_reopened(self, event: e.RunReopened) -> None:
+        run = self._ended.pop(event.run_id, None)
+        if run is None:
+            kept = f"is live, or not among the last {KEPT_RUNS} that ended"
+            self._findings.add(2, f"run {self._name}/{event.run_id} is reopened, but {kept}")
+            return
+        if self._removed:
+            self._findings.add(4, f"{run.name} is reopened after its DAG was removed")
+        definition = run.definition
+        if event.version != definition.version:
+            if self._definition is None or event.version != self._definition.version:
+                self._findings.add(4, f"{run.name} is reopened with version {event.version}, not its own or the latest")
+                return
+            definition = self._definition
+        run.reopen(definition)
+        self.runs[event.run_id] = run
+
+    def _tasks_cleared(self, event: e.TasksCleared) -> None:
+        run = self._live(event)
+        if run is not None:
+            run.clear(event)
 
     def _watched(self, event: e.RunWatched) -> None:
         if event.run_id in self._ids and event.run_id not in self.runs:
@@ -341,7 +370,8 @@ class DagWitness:
         waiting = [run for run in queued if not run.backfill_id]
         room = min((run.definition.workflow.concurrency.max_runs for run in waiting), default=0) - self._running
         first = waiting[0] if waiting else None
-        replaces = first is not None and first.overlap == "cancel_running" and self._replaced_runs(first)
+        # Whoever is first in the queue may be anyone of them since one was reopened; it holds up the others.
+        replaces = any(run.overlap == "cancel_running" and self._replaced_runs(run) for run in waiting)
         if first is not None and room > 0 and not self._paused and not replaces:
             self._findings.add(6, f"{first.name} is queued, though there is room to start it", at=first.last)
         for run in self.runs.values():
@@ -387,6 +417,8 @@ _APPLY: dict[type[e.Event], Callable[[DagWitness, Any], None]] = {
     e.RunCreated: DagWitness._created,
     e.RunRestarted: DagWitness._restarted,
     e.RunStarted: DagWitness._started,
+    e.RunReopened: DagWitness._run_reopened,
+    e.TasksCleared: DagWitness._tasks_cleared,
     e.RunCancelRequested: DagWitness._run_cancel_requested,
     e.DeadlineMissed: DagWitness._deadline_missed,
     e.RunSucceeded: DagWitness._run_ended,

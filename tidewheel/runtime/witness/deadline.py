@@ -43,6 +43,12 @@ class DeadlineWitness:
         if event.action == "fail" and not cancelled:
             self.failure = event.reason
 
+    def settle(self, workflow: Workflow) -> None:
+        """The run had ended and is live again: no deadline of it fires any more."""
+        self._workflow = workflow
+        self._missed = set(range(len(workflow.deadlines)))
+        self.failure = ""
+
     def end(self, event: e.RunSucceeded | e.RunFailed | e.RunCancelled, findings: Findings) -> None:
         """Judge the run's end: nothing it missed by then goes unsaid."""
         for index in range(len(self._workflow.deadlines)):

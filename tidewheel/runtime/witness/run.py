@@ -10,7 +10,7 @@ import msgspec
 from tidewheel.core import events as e
 from tidewheel.core.mapping import instance_name, written_task
 from tidewheel.core.workflow import RunWait, SubWorkflow, Switch, TimeWait, TriggerDag, WaitFor
-from tidewheel.runtime.witness.child import wrong_output, wrong_wait
+from tidewheel.runtime.witness.child import names_child, wrong_output, wrong_wait
 from tidewheel.runtime.witness.rules import ENDS, holds, may_hold
 from tidewheel.runtime.witness.standing import RunStanding, named
 from tidewheel.runtime.witness.task import ACTIVE, LIVE, UNSTARTED, TaskRecord
@@ -26,6 +26,10 @@ class RunWitness(RunStanding):
         self.last = self._findings.at
         task = self.tasks.get(event.task)
         if task is None:
+            if isinstance(event, e.ReportRefused):
+                task = TaskRecord()  # of a task that went, or never was: the refusal is all there is to it
+                _APPLY[type(event)](self, task, event)
+                return
             if event.task not in self.definition.tasks:
                 self._findings.add(3, f"{named(event)}: version {self.definition.version} has no such task")
                 return
@@ -53,7 +57,7 @@ class RunWitness(RunStanding):
         if before or event.items != task.items or any(instance in self.tasks for instance in fresh):
             self._findings.add(2, f"{name} names {len(values)} of {event.items} items from {event.first} on")
         task.phase = "deferred"
-        self.tasks.update((instance, TaskRecord(self.attempts_from)) for instance in fresh)
+        self.tasks.update((instance, TaskRecord(self.attempts.get(instance, self.attempts_from))) for instance in fresh)
         self.open += len(values)
 
     def _deferred(self, task: TaskRecord, event: e.TaskDeferred) -> None:
@@ -276,13 +280,17 @@ class RunWitness(RunStanding):
             self._check_worker(task, event)
             if not task.cancel_requested:
                 self._findings.add(9, f"{named(event)} is cancelled, but its worker was never told")
-        if event.then != ("" if self.cancel_requested else task.then):
+        overruled = self.cancel_requested or self._ends_with_mapped(event.task)
+        if event.then != ("" if overruled else task.then):
             self._findings.add(9, f"{named(event)} becomes '{event.then}', and a person had decided '{task.then}'")
-        elif not self.cancel_requested and not task.then and not self._ends_with_others(event.task):
+        elif not overruled and not task.then and not self._ends_with_others(event.task):
             self._findings.add(9, f"{named(event)} is cancelled in a run that nobody cancelled")
-        self._leave_turn(task, event)
         if not event.reason:
             self._findings.add(9, f"TaskCancelled of {named(event)} gives no reason")
+        if event.then == "scheduled":
+            self._begin_anew(event.task, task, event)
+            return
+        self._leave_turn(task, event)
         self._ended(task, event.then or "cancelled", event)
 
     def _marked(self, task: TaskRecord, event: e.TaskMarked) -> None:
@@ -292,7 +300,7 @@ class RunWitness(RunStanding):
             self._findings.add(1, f"{name}: the run is being cancelled")
         if not self._is_now(task, event, UNSTARTED | ACTIVE | ENDS | {"deferred"}):
             return
-        if event.ending != (task.phase in LIVE or (task.phase == "deferred" and task.items is not None)):
+        if event.ending != self._must_end(task):
             self._findings.add(2, f"{name} {'waits for' if event.ending else 'does not end'} it: it is {task.phase}")
         if event.task not in self.definition.tasks and self.tasks[written_task(event.task)].phase != "deferred":
             self._findings.add(2, f"{name}: its mapped task has ended")
@@ -303,16 +311,56 @@ class RunWitness(RunStanding):
             return
         self._leave_turn(task, event)
         if task.phase in ENDS:
-            self._reopened(task, event)
+            self._reopen(event.task, task)
         self._ended(task, event.state, event)
 
     def _ends_with_others(self, name: str) -> bool:
-        """Whether it is an instance that another one's failure may end, or a word about its mapped task."""
+        """Whether it is an instance that another one's failure may end."""
         written = written_task(name)
         if written == name:
             return False
-        mapped = self.tasks[written]
-        return bool(mapped.then) or (self.definition.tasks[written].fail_fast and mapped.failed > 0)
+        return self.definition.tasks[written].fail_fast and self.tasks[written].failed > 0
+
+    def _ends_with_mapped(self, name: str) -> bool:
+        """Whether it is an instance of a mapped task that a person told to end."""
+        written = written_task(name)
+        return written != name and bool(self.tasks[written].then)
+
+    def clear(self, event: e.TasksCleared) -> None:
+        """A person let tasks begin anew: at once, or once nothing of them is live any more."""
+        name = f"TasksCleared of {self.name}"
+        if self.cancel_requested:
+            self._findings.add(1, f"{name}: the run is being cancelled")
+        for task in msgspec.json.decode(event.tasks, type=list[str]):
+            record = self._cleared(name, task)
+            if record is None:
+                continue
+            if self._must_end(record):
+                self._findings.add(1, f"{name}: {task} is {record.phase}")
+            if record.phase in ENDS:
+                self._reopen(task, record)
+            self._begin_anew(task, record, event)
+        for task in msgspec.json.decode(event.ending, type=list[str]):
+            record = self._cleared(name, task)
+            if record is None:
+                continue
+            if not self._must_end(record):
+                self._findings.add(2, f"{name} waits for {task}, which is {record.phase}")
+            record.then = "scheduled"
+            record.cancel_requested = True
+
+    def _must_end(self, task: TaskRecord) -> bool:
+        """Whether something of the task is at work: an attempt, instances, or a run that it waits for."""
+        waits = task.wait is None or names_child(task.wait)
+        return task.phase in LIVE or (task.phase == "deferred" and waits)
+
+    def _cleared(self, name: str, task: str) -> TaskRecord | None:
+        self.taken.pop(task, None)
+        if task not in self.tasks and task in self.definition.tasks:
+            self.tasks[task] = TaskRecord(self.attempts_from)
+        if task not in self.tasks:
+            self._findings.add(3, f"{name}: there is no {task}")
+        return self.tasks.get(task)
 
     def _refused(self, task: TaskRecord, event: e.ReportRefused) -> None:
         if not event.reason:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Protocol, TypeAlias
 
 from tidewheel.core import events as e
-from tidewheel.core.mapping import index_of, written_task
-from tidewheel.core.workflow import Task
+from tidewheel.core.mapping import index_of, instance_name, written_task
+from tidewheel.core.workflow import Switch, Task
 from tidewheel.runtime.witness.child import Asked
 from tidewheel.runtime.witness.deadline import DeadlineWitness
 from tidewheel.runtime.witness.definition import Definition
@@ -33,6 +33,7 @@ class RunStanding:
     __slots__ = (
         "_findings",
         "_limits",
+        "attempts",
         "attempts_from",
         "backfill_id",
         "cancel_requested",
@@ -62,6 +63,8 @@ class RunStanding:
         self.cancel_requested = False
         self.tasks: dict[str, TaskRecord] = {}
         self.open = len(definition.tasks)
+        #: Of instances and tasks that are gone, the last attempt.
+        self.attempts: dict[str, int] = {}
         #: Of each switch that has decided: the tasks that its branch names, and all below them.
         self.taken: dict[str, frozenset[str]] = {}
         self.last = findings.at
@@ -74,6 +77,11 @@ class RunStanding:
         """The policy that it was created under; "" for a run that was asked for."""
         schedule = self.definition.workflow.schedule
         return schedule.overlap if self.scheduled and schedule is not None else ""
+
+    @property
+    def highest_attempt(self) -> int:
+        """Of all tasks that it has or had."""
+        return max([*(task.attempt for task in self.tasks.values()), *self.attempts.values(), self.attempts_from])
 
     def end(self, event: e.RunSucceeded | e.RunFailed | e.RunCancelled) -> None:
         """Judge the run's end: nothing live, nothing open, and the result that its leaves give."""
@@ -166,11 +174,59 @@ class RunStanding:
         if event.task not in self.definition.tasks and task.phase == "scheduled":
             self.tasks[written_task(event.task)].begin(index_in(event))
 
-    def _reopened(self, task: TaskRecord, event: e.TaskEvent) -> None:
-        """What had ended has not, for the count of what is open."""
+    def _reopen(self, name: str, task: TaskRecord) -> None:
+        """What had ended has not, for the count of what is open; with an instance, its mapped task has not either."""
         self.open += 1
-        if event.task not in self.definition.tasks:
-            self.tasks[written_task(event.task)].count(task.phase, -1)
+        if name in self.definition.tasks:
+            return
+        mapped = self.tasks[written_task(name)]
+        mapped.count(task.phase, -1)
+        if mapped.phase in ENDS:
+            mapped.phase = "deferred"
+            self.open += 1
+
+    def _begin_anew(self, name: str, task: TaskRecord, event: e.RunEvent) -> None:
+        """A task that is open waits as if it never had begun; the instances of a mapped one are gone."""
+        self._limits.active -= task.phase in ACTIVE
+        self._waits_no_more(task, event)
+        if name not in self.definition.tasks and task.phase != "scheduled":
+            mapped, index = self.tasks[written_task(name)], index_of(name)
+            assert index is not None, f"{name} is no instance"
+            mapped.wait_again(index)
+        for index in range(task.items or 0):
+            instance = instance_name(name, index)
+            gone = self.tasks.pop(instance)
+            if gone.phase not in ENDS:
+                self._findings.add(2, f"{self.name}: {instance} is gone while it is {gone.phase}")
+            self.attempts[instance] = gone.attempt
+        task.begin_anew()
+
+    def reopen(self, definition: Definition) -> None:
+        """The run had ended and goes on with ``definition``."""
+        if definition is not self.definition:
+            self._take(definition)
+        self.open = sum(self._phase(name) not in ENDS for name in definition.tasks)
+        self.phase = "queued"
+        self.cancel_requested = False
+        self.backfill_id = ""
+        self.deadlines.settle(definition.workflow)
+        self.last = self._findings.at
+
+    def _take(self, definition: Definition) -> None:
+        """Another version: what is not in it is gone, or begins anew if it was mapped and is not any more; so do its
+        switches."""
+        fans = {name for name, task in self.tasks.items() if task.items}
+        for name in list(self.tasks):
+            written = written_task(name)
+            task = definition.tasks.get(written)
+            unmapped = task is not None and written in fans and task.for_each is None
+            if task is None or unmapped or isinstance(task.action, Switch):
+                self.attempts[name] = self.tasks.pop(name).attempt
+        for name in definition.tasks:
+            if name not in self.tasks and name in self.attempts:
+                self.tasks[name] = TaskRecord(self.attempts.pop(name))
+        self.taken.clear()
+        self.definition = definition
 
     def _is_now(self, task: TaskRecord, event: e.TaskEvent, phases: frozenset[str]) -> bool:
         """Whether the event is of the current attempt, in one of ``phases``; else that is a finding."""
@@ -201,7 +257,7 @@ class RunStanding:
         if event.task not in self.definition.tasks:
             self.tasks[written_task(event.task)].count(phase, 1)
 
-    def _waits_no_more(self, task: TaskRecord, event: e.TaskEvent) -> None:
+    def _waits_no_more(self, task: TaskRecord, event: e.RunEvent) -> None:
         if task.wait is not None and task.wait.waits_for in ("trigger", "workflow"):
             self._limits.asked.ends_wait(task.wait, event, self._findings.at)
         task.wait = None

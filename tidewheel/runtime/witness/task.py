@@ -65,6 +65,17 @@ class TaskRecord:
             self.early.discard(self.begun)
             self.begun += 1
 
+    def wait_again(self, index: int) -> None:
+        """An instance of it that had begun, or ended before its turn, waits for its turn once more."""
+        if index in self.early:
+            self.early.discard(index)
+        else:
+            self.again.add(index)
+
+    def begin_anew(self) -> None:
+        """As if it had never begun, but for the number of its last attempt."""
+        self.__init__(self.attempt)  # type: ignore[misc]
+
     def count(self, phase: str, by: int) -> None:
         """An instance of it has ended in ``phase``; or has not, after all (``by`` -1)."""
         self.ended += by

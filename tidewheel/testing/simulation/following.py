@@ -62,6 +62,9 @@ class Follower:
         #: Of runs that were restarted, the attempt from which their tasks count.
         self._counts_from: dict[tuple[str, str], int] = {}
         self._retry_at: dict[tuple[str, str, str], int] = {}
+        #: The last attempt of each task, and how many of them came before it was cleared.
+        self._begun: dict[tuple[str, str, str], int] = {}
+        self._spent: dict[tuple[str, str, str], int] = {}
         self._pools: dict[str, PoolOrder] = {}
 
     def follow(self, writer: SchedulerProcess, places: Iterable[tuple[str, int]]) -> None:
@@ -110,6 +113,8 @@ class Follower:
                 self._restart(event)
             case e.TaskQueued() | e.TaskReady():
                 self._judge_back_off(event)
+            case e.TaskDeferred():
+                self._begun[event.dag, event.run_id, event.task] = event.attempt
             case e.TaskLeased():
                 self.leased.add((event.dag, event.run_id, event.task, event.attempt))
                 self._holders[event.dag, event.run_id, event.task] = (event.attempt, event.worker)
@@ -119,10 +124,17 @@ class Follower:
                 pool = self._pools.setdefault(event.pool, PoolOrder(event.pool))
                 for fault in pool.apply(event):
                     self._world.violate(fault)
+            case e.RunReopened():
+                self._reopen(event)
+            case e.TasksCleared():
+                for name in msgspec.json.decode(event.tasks, type=list[str]):
+                    self._begin_anew(event, name)
             case _ if isinstance(event, _RUN_ENDED):
                 self._ended_runs.add((event.dag, event.run_id))
         if isinstance(event, e.TaskEvent):
             self._judge_result(event)
+        if isinstance(event, e.TaskCancelled) and event.then == "scheduled":
+            self._begin_anew(event, event.task)
 
     def _restart(self, event: e.RunRestarted) -> None:
         """The run begins anew: what its tasks had come to is undone, and their budgets are whole again."""
@@ -141,9 +153,34 @@ class Follower:
             early = retry_at - event.at
             self._world.violate(f"{_named((*task, event.attempt))} begins {early} ms before its back-off is over")
         defined = self._tasks[event.dag, event.run_id][written_task(event.task)]
-        spent = self._counts_from.get((event.dag, event.run_id), 0)
-        if event.attempt > spent + 1 + defined.retry.max + defined.infra_retries:
+        budget = 1 + defined.retry.max + defined.infra_retries
+        if isinstance(event, e.TaskQueued):
+            self._begun[task] = event.attempt
+        spent = max(self._spent.get(task, 0), self._counts_from.get((event.dag, event.run_id), 0))
+        if event.attempt > spent + budget:
             self._world.violate(f"{_named((*task, event.attempt))} is more than the task's budgets allow")
+
+    def _reopen(self, event: e.RunReopened) -> None:
+        """Tasks that its version does not have are gone; should they come back, they begin anew."""
+        run = (event.dag, event.run_id)
+        self._ended_runs.discard(run)
+        before, self._tasks[run] = self._tasks[run], self._workflows[event.dag, event.version]
+        if before is not self._tasks[run]:
+            for name in before:
+                self._begin_anew(event, name)
+
+    def _begin_anew(self, event: e.RunEvent, name: str) -> None:
+        """The task was cleared, its instances and the mapped task of an instance with it: budgets begin anew."""
+        written = written_task(name)
+        for task in [key for key in self._begun if key[:2] == (event.dag, event.run_id)]:
+            if task[2] in (name, written) or written_task(task[2]) == name:
+                self._spent[task] = self._begun[task]
+        for task in [key for key in self._ended if key[:2] == (event.dag, event.run_id)]:
+            if task[2] in (name, written) or written_task(task[2]) == name:
+                del self._ended[task]
+        for task in [key for key in self._retry_at if key[:2] == (event.dag, event.run_id)]:
+            if task[2] in (name, written) or written_task(task[2]) == name:
+                del self._retry_at[task]
 
     def _judge_expiry(self, event: e.LeaseExpired, shard: int, writer: SchedulerProcess) -> None:
         taken = writer.taken.get(shard)

@@ -42,7 +42,7 @@ class Mishaps:
         self._world = world
         self._rng = world.random
         self._requests = 0
-        weights = {self._operate: 6, self._trigger: 4, self._backfill: 2}
+        weights = {self._operate: 6, self._operate_run: 5, self._trigger: 4, self._backfill: 2}
         if faults:
             weights |= {
                 self._hit_scheduler: 8,
@@ -73,7 +73,7 @@ class Mishaps:
     def _operate(self) -> None:
         world, rng = self._world, self._rng
         dag = rng.choice(DAGS)
-        match rng.randint(0, 14):
+        match rng.randint(0, 11):
             case 0 | 1:
                 world.send(c.StartRun(dag=dag, run_id=f"r{rng.randint(0, 25)}"))
             case 2 | 3:
@@ -86,24 +86,47 @@ class Mishaps:
                 world.after(rng.choice([0, 4_000, 60_000]), lambda: world.send(c.UnpauseDag(dag=dag)))
             case 7 | 8:
                 world.author(dag)
-            case 9 | 10 | 11:
-                self._mark(dag)
-            case 12 | 13:
+            case 9 | 10:
                 self._decide(dag)
             case _:
                 world.send(c.RemoveDag(dag=dag))
                 world.after(rng.choice([0, 30_000]), lambda: world.author(dag))
 
+    def _operate_run(self) -> None:
+        dag = self._rng.choice(DAGS)
+        if self._rng.random() < 0.4:
+            self._mark(dag)
+        else:
+            self._clear(dag)
+
     def _mark(self, dag: str) -> None:
         """Somebody says how a task ended, mostly one that has begun."""
-        world, rng = self._world, self._rng
-        begun = [place for place in world.started[-30:] if place[0] == dag]
-        _, run_id, task, _ = rng.choice(begun or [(dag, f"r{rng.randint(0, 25)}", f"t{rng.randint(0, 6)}", 1)])
+        rng = self._rng
+        run_id, task = self._some_task(dag)
         state: c.Mark = rng.choice(["success", "failed", "skipped"])
+        said: dict[str, Any] = {"dag": dag, "run_id": run_id, "task": task, "state": state, "actor": "user:ann"}
+        output = rng.choice([None, '{"n": 3}']) if state == "success" else None
+        self._world.send(c.MarkTask(**said, output=output, downstream=rng.random() < 0.3))
+
+    def _clear(self, dag: str) -> None:
+        """Somebody lets tasks begin anew."""
+        rng = self._rng
+        run_id, task = self._some_task(dag)
+        tasks = rng.choice([[], [task], [task], [task, f"t{rng.randint(0, 6)}"]])
+        choices: dict[str, Any] = {
+            name: rng.random() < 0.4 for name in ("downstream", "upstream", "only_failed", "latest")
+        }
+        said: dict[str, Any] = {"dag": dag, "run_id": run_id, "tasks": json.dumps(tasks), "actor": "user:ann"}
+        self._world.send(c.ClearTasks(**said, **choices, preview=rng.random() < 0.1))
+
+    def _some_task(self, dag: str) -> tuple[str, str]:
+        """A task of a run, mostly one that has begun."""
+        rng = self._rng
+        begun = [place for place in self._world.started[-60:] if place[0] == dag]
+        _, run_id, task, _ = rng.choice(begun or [(dag, f"r{rng.randint(0, 25)}", f"t{rng.randint(0, 6)}", 1)])
         if rng.random() < 0.3:
             task = rng.choice([written_task(task), f"t{rng.randint(0, 6)}", f"{written_task(task)}[1]"])
-        output = rng.choice([None, '{"n": 3}']) if state == "success" else None
-        world.send(c.MarkTask(dag=dag, run_id=run_id, task=task, state=state, output=output, actor="user:ann"))
+        return run_id, task
 
     def _decide(self, dag: str) -> None:
         """Somebody answers a task that waits; for an approval or not, and perhaps not any more."""

@@ -1,4 +1,4 @@
-"""What people decide about runs that are there: marking a task, repeating a run."""
+"""What people decide about runs that are there: marking a task, clearing tasks, repeating a run."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pydantic import AfterValidator, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from tidewheel.core.commands import Mark, MarkTask, StartRun
+from tidewheel.core.commands import ClearTasks, Mark, MarkTask, StartRun
 from tidewheel_projections import views
 from tidewheel_services.api import shapes
 from tidewheel_services.api.body import Body, body_of, documented
-from tidewheel_services.api.names import DagName, LegalTaskName, RunName, checked_run_id
+from tidewheel_services.api.names import DagName, LegalTaskName, RunName, checked_run_id, checked_task
 from tidewheel_services.api.positions import reached
 from tidewheel_services.api.routes.routers import writer
 from tidewheel_services.api.routes.runs import Reason, inputs_text, new_run_id
@@ -33,6 +33,28 @@ class MarkTaskBody(Body):
     output: Annotated[
         Any, Field(description="Of a success: the output for the tasks downstream, any JSON value; null: none.")
     ] = None
+    downstream: Annotated[bool, Field(description="Clear what is downstream of it, so that it runs again.")] = False
+
+
+class ClearBody(Body):
+    """Which tasks begin anew, and how."""
+
+    tasks: Annotated[
+        list[Annotated[str, AfterValidator(checked_task)]],
+        Field(max_length=1000, description="Ids, and instances such as `load[3]`; none: all tasks."),
+    ] = Field(default_factory=list)
+    downstream: Annotated[bool, Field(description="With all that is downstream of them.")] = True
+    upstream: Annotated[bool, Field(description="With all that is upstream of them.")] = False
+    only_failed: Annotated[
+        bool,
+        Field(description="Of these only what is failed, upstream_failed or cancelled; of a mapped task, instances."),
+    ] = False
+    version: Annotated[
+        Literal["same", "latest"],
+        Field(description="Of a run that has ended: the definition that it goes on with."),
+    ] = "same"
+    preview: Annotated[bool, Field(description="Change nothing; answer what it would come to.")] = False
+    reason: Reason = ""
 
 
 class RerunBody(Body):
@@ -69,11 +91,19 @@ async def mark_task(
     """Say by hand how a task ended; what waits downstream goes on by that.
 
     A live attempt is ended first: the mark stands from the moment it is recorded, whatever the attempt reports. What
-    has ended downstream stays as it is.
+    has ended downstream stays as it is, unless it is cleared by `downstream`. A run that has ended is live again, and
+    ends again by its rules.
     """
     output = None if body.output is None else msgspec.json.encode(body.output).decode()
     command = MarkTask(
-        dag=dag, run_id=run_id, task=task, state=body.state, reason=body.reason, output=output, actor=actor
+        dag=dag,
+        run_id=run_id,
+        task=task,
+        state=body.state,
+        reason=body.reason,
+        output=output,
+        downstream=body.downstream,
+        actor=actor,
     )
     reply = await api.ask(command, "Asking again is safe.")
     content = shapes.Marked(
@@ -83,6 +113,50 @@ async def mark_task(
         changed=reply.created,
         message=reply.message,
         position=reply.position,
+    )
+    return answer(content, position=reply.position)
+
+
+@write.post(
+    "/dags/{dag}/runs/{run_id}/clear",
+    summary="Clear tasks",
+    responses=shapes.gives(shapes.Cleared, "They begin anew; or, as a preview, what would."),
+    openapi_extra=documented(
+        ClearBody, required=False, example={"tasks": ["load"], "reason": "the source was repaired", "preview": True}
+    ),
+)
+async def clear_tasks(
+    dag: DagName,
+    run_id: RunName,
+    api: Api,
+    actor: Actor,
+    body: Annotated[ClearBody, Depends(body_of(ClearBody))],
+) -> Response:
+    """Let tasks of a run begin anew, with all that is downstream of them.
+
+    Their outputs are gone, their attempts go on counting; live ones end first, and whatever they report counts for
+    nothing. A run that has ended is live again, if it is one of the last of its DAG.
+    """
+    command = ClearTasks(
+        dag=dag,
+        run_id=run_id,
+        tasks=msgspec.json.encode(body.tasks).decode(),
+        downstream=body.downstream,
+        upstream=body.upstream,
+        only_failed=body.only_failed,
+        latest=body.version == "latest",
+        preview=body.preview,
+        reason=body.reason,
+        actor=actor,
+    )
+    reply = await api.ask(command, "Ask for a preview first: what was cleared already would be cleared again.")
+    content = shapes.Cleared(
+        dag=dag,
+        run_id=run_id,
+        changed=reply.created,
+        message=reply.message,
+        position=reply.position,
+        **msgspec.json.decode(reply.details),
     )
     return answer(content, position=reply.position)
 
