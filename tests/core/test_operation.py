@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from mapped import WHERE, begun, fail, kinds, lease, succeed
-from scenes import NOW, task
+from scenes import NOW, definition, task, workflow
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
@@ -163,3 +163,11 @@ def test_a_mark_that_means_nothing_is_refused(name: str, more: dict[str, str], r
     said: Any = {**WHERE, "task": name, "state": "success", **more}
     outcome = begun(task("load")).when(c.MarkTask(**said), at=NOW)
     outcome.then().rejected(refusal)
+
+
+def test_a_mark_that_ends_the_last_run_of_a_version_gives_the_place_in_the_pool_back() -> None:
+    newer = c.DeployDag(dag="d", version="v2", definition=definition(workflow(task("other"))))
+    outcome = mark(begun(task("load")).when(newer, at=NOW), "load", "success")
+    assert kinds(outcome) == [("TaskMarked", "load"), ("RunSucceeded", "")]
+    assert [type(command) for command in outcome.decision.commands] == [c.ReleaseSlot]
+    assert set(outcome.decision.state.definitions) == {"v2"}

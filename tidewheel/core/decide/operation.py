@@ -32,6 +32,8 @@ def decide_mark_task(d: Decision[Dag], command: c.MarkTask) -> None:
     if same and not below:
         d.accept(f"{command.task} is marked so already", run_id=run.run_id, created=False)
         return
+    # The run may end by this, and its version be forgotten with it.
+    pool = _written(d, run, command.task).pool
     d.accept(run_id=run.run_id)
     reopen(d, run, command)
     if not same:
@@ -42,7 +44,7 @@ def decide_mark_task(d: Decision[Dag], command: c.MarkTask) -> None:
         _go_on(d, run, command)
     queue_held(d)
     if task.phase == "queued":
-        release(d, _written(d, run, command.task).pool, run.run_id, command.task, task.attempt, "marked")
+        release(d, pool, run.run_id, command.task, task.attempt, "marked")
     start_runs(d)
 
 
