@@ -2,6 +2,14 @@
 
 Nothing here touches the shards. If the commit succeeds the loop adopts the candidates (``adopt``); if not, it throws
 the batch away and the shards are as they were.
+
+The fixpoint may be far away: a task that asks its own DAG for three runs, whose tasks ask in turn, would grow one
+batch to millions of runs. So a batch that holds ``RECORDS_IN_PLACE`` records sends what DAGs have to say to each
+other (``BETWEEN_DAGS``) to their own partitions, as if their shards were another process's, and the next batches
+decide it. The bound counts records, not commands: one launch may be two records or a thousand. What a DAG and a pool
+say to each other is decided in place always. Its order matters (what joins a queue stands before what frees slots),
+and it ends by itself: a cycle without end needs new runs without end. Those of one decision are bounded by the runs
+that wait, those of schedules and backfills by a turn; only words between DAGs bring more of them.
 """
 
 from __future__ import annotations
@@ -28,6 +36,12 @@ from tidewheel.wire.codec import encode, encode_event
 from tidewheel.wire.messages import TriggerRun
 
 log = structlog.get_logger()
+
+#: Records of a batch (events and commands for other shards) from which on what DAGs say to each other waits for a later
+#: batch. A quarter of what makes the loop take smaller ones (``scheduler.BATCH_EVENTS``).
+RECORDS_IN_PLACE = 5_000
+#: What DAGs say to each other. It stands for itself in any order and may come twice, since it may cross processes.
+BETWEEN_DAGS = (c.LaunchRun, c.ReportLaunch, c.ReportRunEnd, c.RecallRun, c.WatchRun, c.ReportWait)
 
 
 def mail_append(message: AnyMail, partitions: int) -> Append:
@@ -93,14 +107,23 @@ class Work:
     def _drain(self) -> None:
         while self._queue:
             command, cause = self._queue.popleft()
-            self._decide(command, cause, None)
+            if isinstance(command, BETWEEN_DAGS) and len(self.appends) >= RECORDS_IN_PLACE:
+                self._send_on(command)
+            else:
+                self._decide(command, cause, None)
+
+    def _send_on(self, command: c.Command) -> None:
+        """Leave the command to whoever owns its target, or to a later batch."""
+        name = target_of(cast("c.DagCommand | c.PoolCommand", command)).name
+        partition = shard_of(name, self._partitions)
+        self.appends.append(Append(COMMANDS, name.encode(), encode(command), partition=partition))
 
     def _decide(self, command: c.Command, cause: str, record: Record | None) -> None:
         key = target_of(cast("c.DagCommand | c.PoolCommand", command))
         number = shard_of(key.name, self._partitions)
         shard = self._shards.get(number)
         if shard is None:
-            self.appends.append(Append(COMMANDS, key.name.encode(), encode(command), partition=number))
+            self._send_on(command)
             return
         state = self._states.get(key) or shard.aggregates.get(key) or empty(*key)
         try:
