@@ -216,3 +216,10 @@ def test_any_other_end_is_a_failure() -> None:
     gone = c.ReportWait(**WHERE, task="w", attempt=1, fault="no DAG 'x' is deployed")
     failed = begun(waits(run_id="y")).when(gone, at=NOW).decision.events[0]
     assert isinstance(failed, e.TaskFailed) and failed.message == "no DAG 'x' is deployed"
+
+
+def test_a_report_that_does_not_say_how_the_run_ended_is_a_failure() -> None:
+    outcome = begun(waits(run_id="y")).when(c.ReportWait(**WHERE, task="w", attempt=1, output="1"), at=NOW)
+    failed = outcome.decision.events[0]
+    assert isinstance(failed, e.TaskFailed)
+    assert (failed.kind, "does not say how it ended" in failed.message) == ("wait_failed", True)

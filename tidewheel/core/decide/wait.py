@@ -88,7 +88,11 @@ def decide_report_wait(d: Decision[Dag], command: c.ReportWait) -> None:
 
 def _unwanted(wait: Wait, output: str | None) -> str:
     """Why the end of the run is none that was waited for; empty if it is."""
-    wanted, run = wait.asked, msgspec.json.decode(output or "{}", type=dict[str, str])
+    wanted = wait.asked
+    try:
+        run = msgspec.json.decode(output or "{}", type=dict[str, str])
+    except msgspec.ValidationError as error:
+        return f"the report on run {wanted['run_id']} of '{wanted['dag']}' does not say how it ended: {error}"
     if run.get("state") in wanted["states"]:
         return ""
     return f"run {wanted['run_id']} of '{wanted['dag']}' is {run.get('state')}, not {' or '.join(wanted['states'])}"

@@ -87,7 +87,7 @@ class Mishaps:
             case 7 | 8:
                 world.author(dag)
             case 9 | 10:
-                self._decide(dag)
+                self._answer()
             case _:
                 world.send(c.RemoveDag(dag=dag))
                 world.after(rng.choice([0, 30_000]), lambda: world.author(dag))
@@ -128,19 +128,21 @@ class Mishaps:
             task = rng.choice([written_task(task), f"t{rng.randint(0, 6)}", f"{written_task(task)}[1]"])
         return run_id, task
 
-    def _decide(self, dag: str) -> None:
-        """Somebody answers a task that waits; for an approval or not, and perhaps not any more."""
+    def _answer(self) -> None:
+        """Tasks that wait are answered: rightly, or by mistake, or too late."""
         world, rng = self._world, self._rng
         shards = [shard for process in world.processes for shard in process.shards.values()]
-        waiting = sorted(waiting_tasks(shards, dag))
-        run_id, task, attempt = rng.choice(waiting) if waiting else ("r1", "t1", 1)
-        if rng.random() < 0.5:
-            answer = {"output": "1"} if rng.random() < 0.7 else {"fault": "no such address"}
-            world.send(c.ReportWait(dag=dag, run_id=run_id, task=task, attempt=attempt, actor="waiter", **answer))
-            return
-        said: dict[str, Any] = {"approve": rng.random() < 0.7, "role": rng.choice(["", "boss", "clerk"])}
-        attempt = rng.choice([0, attempt, attempt + 1])
-        world.send(c.DecideApproval(actor="user:b", dag=dag, run_id=run_id, task=task, attempt=attempt, **said))
+        waiting = sorted(waiting_tasks(shards))
+        for dag, run_id, task, attempt, waits_for in rng.sample(waiting, min(3, len(waiting))):
+            place: dict[str, Any] = {"dag": dag, "run_id": run_id, "task": task}
+            if (waits_for == "approval") == (rng.random() < 0.9):
+                said: dict[str, Any] = {"approve": rng.random() < 0.7, "role": rng.choice(["", "boss", "clerk"])}
+                attempt = rng.choice([0, attempt, attempt + 1])
+                world.send(c.DecideApproval(actor="user:b", **place, attempt=attempt, **said))
+            else:
+                answer = {"output": "1"} if rng.random() < 0.7 else {"fault": "no such address"}
+                attempt = rng.choice([attempt, attempt, attempt + 1])
+                world.send(c.ReportWait(actor="waiter", **place, attempt=attempt, **answer))
 
     def _backfill(self) -> None:
         """Runs for slots that have passed, the world's beginning before them all; or one of these is held or ended."""
@@ -375,15 +377,15 @@ def live_runs(shards: Iterable[Shard], dag: str) -> list[str]:
     )
 
 
-def waiting_tasks(shards: Iterable[Shard], dag: str) -> Iterator[tuple[str, str, int]]:
-    """Run, task and attempt of what waits without a worker."""
+def waiting_tasks(shards: Iterable[Shard]) -> Iterator[tuple[str, str, str, int, str]]:
+    """DAG, run, task and attempt of what waits without a worker, and what for."""
     for shard in shards:
         for state in shard.aggregates.values():
-            if isinstance(state, Dag) and state.dag == dag:
+            if isinstance(state, Dag):
                 for run in state.runs.values():
                     for name, task in run.tasks.items():
                         if task.wait is not None:
-                            yield run.run_id, name, task.attempt
+                            yield state.dag, run.run_id, name, task.attempt, task.wait.waits_for
 
 
 def _damaged(rng: Random, value: bytes) -> bytes:
