@@ -170,4 +170,3 @@ def test_a_mark_that_ends_the_last_run_of_a_version_gives_the_place_in_the_pool_
     outcome = mark(begun(task("load")).when(newer, at=NOW), "load", "success")
     assert kinds(outcome) == [("TaskMarked", "load"), ("RunSucceeded", "")]
     assert [type(command) for command in outcome.decision.commands] == [c.ReleaseSlot]
-    assert set(outcome.decision.state.definitions) == {"v2"}
