@@ -1,7 +1,7 @@
 """The events as people want to see them, in ``events``.
 
-Left out are heartbeats and renewals, of which there are too many to read, and a pool's per-attempt bookkeeping, which
-says nothing that the DAG's own events do not. The journal has them all.
+Left out are heartbeats, checkpoints and renewals, of which there are too many to read, and a pool's per-attempt
+bookkeeping, which says nothing that the DAG's own events do not. The journal has them all.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tidewheel.core import events as e
 
 #: No rows for these.
 UNLISTED: frozenset[type[e.Event]] = frozenset(
-    {e.TaskHeartbeat, e.WorkerRenewed, e.TaskEnqueued, e.SlotGranted, e.SlotReleased}
+    {e.TaskHeartbeat, e.TaskCheckpointed, e.WorkerRenewed, e.TaskEnqueued, e.SlotGranted, e.SlotReleased}
 )
 #: Columns of their own, or too large (definitions, sources and outputs have their own tables).
 _NOT_IN_BODY = frozenset({"at", "actor", "dag", "pool", "run_id", "task", "attempt", "definition", "source", "output"})

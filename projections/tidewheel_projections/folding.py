@@ -477,6 +477,7 @@ _FOLDS: Mapping[type[e.Event], Callable[[Folding, Any, int, int], None]] = {
     e.TaskDeferred: Folding._task_deferred,
     e.TaskQueued: Folding._task_queued,
     e.TaskHeartbeat: Folding._attempt_changed,
+    e.TaskCheckpointed: Folding._task_changed,
     **dict.fromkeys(get_args(TaskAndAttemptChange), Folding._task_and_attempt_changed),
     e.ReportRefused: Folding._report_refused,
     **dict.fromkeys(get_args(e.AnyPoolEvent), Folding._pool_changed),

@@ -100,7 +100,8 @@ ORDER BY logical_date
 SELECT dag, run_id, task, ordinal, nullif(instance, -1) AS instance, state, attempt, pool, pool_slots, worker, tidewheel.iso(queued_at) AS queued_at,
        tidewheel.iso(leased_at) AS leased_at, tidewheel.iso(started_at) AS started_at, tidewheel.iso(ended_at) AS ended_at,
        tidewheel.iso(retry_at) AS retry_at, nullif(waits_for, '') AS waits_for,
-       tidewheel.iso(resume_at) AS resume_at, tidewheel.iso(timeout_at) AS timeout_at, wait, reason, shard_seq
+       tidewheel.iso(resume_at) AS resume_at, tidewheel.iso(timeout_at) AS timeout_at, wait,
+       tidewheel.iso(checkpoint_at) AS checkpoint_at, checkpoint_bytes, reason, shard_seq
 FROM tidewheel.tasks
 WHERE dag = %(dag)s::text COLLATE "C" AND run_id = %(run_id)s::text COLLATE "C"
   AND (%(states)s::text[] IS NULL OR state = ANY (%(states)s::text[]))
@@ -114,7 +115,8 @@ LIMIT %(limit)s::bigint
 SELECT dag, run_id, task, ordinal, nullif(instance, -1) AS instance, state, attempt, pool, pool_slots, worker, tidewheel.iso(queued_at) AS queued_at,
        tidewheel.iso(leased_at) AS leased_at, tidewheel.iso(started_at) AS started_at, tidewheel.iso(ended_at) AS ended_at,
        tidewheel.iso(retry_at) AS retry_at, nullif(waits_for, '') AS waits_for,
-       tidewheel.iso(resume_at) AS resume_at, tidewheel.iso(timeout_at) AS timeout_at, wait, reason, shard_seq
+       tidewheel.iso(resume_at) AS resume_at, tidewheel.iso(timeout_at) AS timeout_at, wait,
+       tidewheel.iso(checkpoint_at) AS checkpoint_at, checkpoint_bytes, reason, shard_seq
 FROM tidewheel.tasks
 WHERE waits_for <> ''
   AND (%(waits_for)s::text IS NULL OR waits_for = %(waits_for)s::text)
@@ -130,7 +132,8 @@ LIMIT %(limit)s::bigint
 SELECT dag, run_id, task, ordinal, nullif(instance, -1) AS instance, state, attempt, pool, pool_slots, worker, tidewheel.iso(queued_at) AS queued_at,
        tidewheel.iso(leased_at) AS leased_at, tidewheel.iso(started_at) AS started_at, tidewheel.iso(ended_at) AS ended_at,
        tidewheel.iso(retry_at) AS retry_at, nullif(waits_for, '') AS waits_for,
-       tidewheel.iso(resume_at) AS resume_at, tidewheel.iso(timeout_at) AS timeout_at, wait, reason, shard_seq, item, output
+       tidewheel.iso(resume_at) AS resume_at, tidewheel.iso(timeout_at) AS timeout_at, wait,
+       tidewheel.iso(checkpoint_at) AS checkpoint_at, checkpoint_bytes, reason, shard_seq, item, output
 FROM tidewheel.tasks
 WHERE dag = %(dag)s::text COLLATE "C" AND run_id = %(run_id)s::text COLLATE "C" AND task = %(task)s::text COLLATE "C"
 

@@ -239,6 +239,8 @@ TASKS = Table(
         ("wait", "json"),
         ("reason", "text"),
         ("output", "json"),
+        ("checkpoint_at", "instant"),
+        ("checkpoint_bytes", "integer"),
         ("shard_seq", "bigint"),
     ),
 )

@@ -48,6 +48,9 @@ class Task(msgspec.Struct):
     wait: str | None = None
     reason: str = ""
     output: str | None = None
+    #: What an attempt left for the next one, gone once the task has ended: since when, and its bytes.
+    checkpoint_at: int | None = None
+    checkpoint_bytes: int | None = None
     shard_seq: int = 0
 
 
@@ -89,7 +92,9 @@ TaskAndAttemptChange: TypeAlias = (
     | e.TaskUpstreamFailed
 )
 #: What changes a task's row; a heartbeat says nothing of the task.
-TaskChange: TypeAlias = e.TaskReady | e.TaskExpanded | e.TaskDeferred | e.TaskQueued | TaskAndAttemptChange
+TaskChange: TypeAlias = (
+    e.TaskReady | e.TaskExpanded | e.TaskDeferred | e.TaskQueued | e.TaskCheckpointed | TaskAndAttemptChange
+)
 AttemptEvent: TypeAlias = e.TaskHeartbeat | TaskAndAttemptChange
 ATTEMPT_ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "cancelled"})
 
@@ -176,15 +181,7 @@ def fold_task(row: Task, event: TaskChange, shard_seq: int) -> None:
         case e.TaskDeferred():
             _defer(row, event)
         case e.TaskQueued():
-            row.state = "queued"
-            row.attempt = event.attempt
-            row.pool = event.pool
-            row.pool_slots = event.pool_slots
-            row.worker = ""
-            row.queued_at = event.at
-            row.leased_at = row.started_at = row.ended_at = row.retry_at = None
-            row.reason = ""
-            row.output = None
+            _queue(row, event)
         case e.TaskLeased():
             row.state = "leased"
             row.worker = event.worker
@@ -192,6 +189,8 @@ def fold_task(row: Task, event: TaskChange, shard_seq: int) -> None:
         case e.TaskStarted():
             row.state = "running"
             row.started_at = event.started_at
+        case e.TaskCheckpointed():
+            row.checkpoint_at, row.checkpoint_bytes = event.at, len(event.checkpoint.encode())
         case e.TaskSucceeded():
             row.state = "success"
             row.worker = event.worker
@@ -235,6 +234,20 @@ def fold_task(row: Task, event: TaskChange, shard_seq: int) -> None:
             _end_unrun(row, "skipped", event)
         case e.TaskUpstreamFailed():
             _end_unrun(row, "upstream_failed", event)
+    if row.state in ATTEMPT_ENDED:
+        row.checkpoint_at = row.checkpoint_bytes = None
+
+
+def _queue(row: Task, event: e.TaskQueued) -> None:
+    row.state = "queued"
+    row.attempt = event.attempt
+    row.pool = event.pool
+    row.pool_slots = event.pool_slots
+    row.worker = ""
+    row.queued_at = event.at
+    row.leased_at = row.started_at = row.ended_at = row.retry_at = None
+    row.reason = ""
+    row.output = None
 
 
 def _defer(row: Task, event: e.TaskDeferred) -> None:
@@ -269,6 +282,7 @@ def begin_anew(row: Task) -> None:
     row.worker = row.reason = row.waits_for = ""
     row.queued_at = row.leased_at = row.started_at = row.ended_at = row.retry_at = None
     row.resume_at = row.timeout_at = row.wait = row.output = None
+    row.checkpoint_at = row.checkpoint_bytes = None
 
 
 def _marked(event: e.TaskMarked) -> str:

@@ -187,6 +187,9 @@ class TaskRow(msgspec.Struct, frozen=True):
     resume_at: str | None
     timeout_at: str | None
     wait: Any
+    #: What an attempt left for the next one: since when, and its bytes; None: there is nothing.
+    checkpoint_at: str | None
+    checkpoint_bytes: int | None
     reason: str
     shard_seq: int
 

@@ -162,6 +162,34 @@ def test_pools_show_who_waits_and_who_holds(writer: JournalWriter, dsn: str) -> 
         assert reads.list_pool_tasks(connection, "p").items == []
 
 
+def test_a_task_says_since_when_it_has_a_checkpoint_until_it_has_ended(writer: JournalWriter, dsn: str) -> None:
+    attempt = {"dag": "etl", "run_id": "r", "task": "extract", "attempt": 1}
+    writer.write(
+        deployed("etl"),
+        e.RunCreated(dag="etl", run_id="r", version="v1", kind="manual", at=START),
+        e.RunStarted(dag="etl", run_id="r", at=START),
+        e.TaskQueued(**attempt, at=START, pool="default", pool_slots=1),
+        e.TaskLeased(**attempt, at=START, worker="w", mail_partition=0, expires_at=START + 30_000),
+        e.TaskCheckpointed(**attempt, at=START + 5, worker="w", checkpoint='{"page":"ü"}'),
+        e.LeaseExpired(**attempt, at=START + 40_000, worker="w", message="silent", retry_at=START + 40_000),
+    )
+    project_all(writer.to, dsn)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        task = reads.get_task(connection, "etl", "r", "extract")
+        assert task is not None
+        assert (task.state, task.checkpoint_at, task.checkpoint_bytes) == ("retrying", "2026-09-21T14:13:20.005Z", 13)
+        again = {**attempt, "attempt": 2, "worker": "w"}
+        writer.write(
+            e.TaskQueued(**{**attempt, "attempt": 2}, at=START + 40_000, pool="default", pool_slots=1),
+            e.TaskLeased(**again, at=START + 40_000, mail_partition=0, expires_at=START + 70_000),
+            e.TaskSucceeded(**again, at=START + 41_000, started_at=START + 40_000, ended_at=START + 41_000),
+        )
+        project_all(writer.to, dsn)
+        task = reads.get_task(connection, "etl", "r", "extract")
+        assert task is not None and (task.checkpoint_at, task.checkpoint_bytes) == (None, None)
+        assert "TaskCheckpointed" not in {event.type for event in reads.list_events(connection, "etl", run_id="r")}
+
+
 def test_a_read_waits_for_its_write(writer: JournalWriter, dsn: str) -> None:
     writer.write(deployed("etl"))
     project_all(writer.to, dsn)

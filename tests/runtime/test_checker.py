@@ -460,6 +460,20 @@ PAUSE = e.DagPaused(dag="d", at=NOW)
 HOURLY = Workflow(id="d", tasks=(), schedule=Schedule(every_ms=60 * MINUTE))
 SLOTS = [deployed(), scheduled(NOW), scheduled(NOW + 10 * MINUTE)]
 DAG_CASES = [
+    pytest.param(
+        [*RUN, queued("a"), leased("a"), of_task(e.TaskCheckpointed, "a", worker="w2", checkpoint="1")],
+        5,
+        9,
+        "the lease is 'w1's",
+        id="9-checkpoint-of-another-worker",
+    ),
+    pytest.param(
+        [*RUN, queued("a"), of_task(e.TaskCheckpointed, "a", worker="w1", checkpoint="1")],
+        4,
+        1,
+        "queued",
+        id="1-checkpoint-of-nobody",
+    ),
     pytest.param([*CANCELLED, queued("b", 1)], 6, 1, "begins in a cancelled run", id="1-begins-after-cancel"),
     pytest.param([*CANCELLED, failed("a", retry_at=NOW)], 6, 1, "tried again in a cancelled run", id="1-retry"),
     pytest.param([*CANCELLED, of_task(e.TaskCancelled, "a", worker="w1", reason="x")], 6, 9, "never told", id="9-told"),

@@ -13,6 +13,7 @@ from tidewheel.core.assignment import ActionSpec, PythonSpec, RunSpec, Text
 from tidewheel.core.commands import (
     JoinPool,
     ReportCancelled,
+    ReportCheckpoint,
     ReportFailure,
     ReportHeartbeat,
     ReportStarted,
@@ -64,6 +65,7 @@ class Engine:
         timeout_ms: int | None = None,
         lease_ms: int | None = None,
         run_id: str = "r1",
+        checkpoint: str | None = None,
         **more: int,
     ) -> str:
         """Lease an attempt to the worker; gives the task's name."""
@@ -82,6 +84,7 @@ class Engine:
             lease_ms=lease_ms or self.lease_ms,
             expires_at=0,
             timeout_ms=timeout_ms,
+            checkpoint=checkpoint,
             **more,
         )
         self.post(mail)
@@ -145,6 +148,17 @@ class Engine:
         ending = self.ending(task, limit_s)
         assert isinstance(ending, ReportFailure), ending
         return ending
+
+    def checkpoints(self, task: str) -> list[object]:
+        """What the task has left for its next attempt, in order."""
+        return [msgspec.json.decode(command.checkpoint) for command in self.of(ReportCheckpoint, task)]
+
+    def said_before_its_end(self, task: str) -> bool:
+        """Whether the last checkpoint came before the report of the end."""
+        kinds = [type(command) for _, command in self.seen if getattr(command, "task", None) == task]
+        return ReportCheckpoint in kinds and kinds.index(ReportCheckpoint) < max(
+            kinds.index(kind) for kind in ENDINGS if kind in kinds
+        )
 
     def chunks(self, task: str) -> list[LogChunk]:
         records = self.log.reader({(LOGS, partition): 0 for partition in range(PARTITIONS)}).read(100_000, 0)

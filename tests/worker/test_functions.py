@@ -310,3 +310,60 @@ def test_bad_arguments_of_a_worker_are_refused(engine: Engine) -> None:
     with pytest.raises(TypeError, match="'f' is not callable"):
         Worker(engine.log, {"default": 1}, functions={"f": "text"})  # type: ignore[dict-item]
     assert all(engine.log.end_offset(COMMANDS, partition) == 0 for partition in range(2))
+
+
+def test_a_failed_function_leaves_its_checkpoint_before_its_end(engine: Engine, start_worker: StartWorker) -> None:
+    def load(context: Context) -> None:
+        assert context.checkpoint == {"page": 6}
+        for page in (7, 8):
+            context.save_checkpoint({"page": page})
+        assert context.checkpoint == {"page": 8}
+        raise OSError("the source is gone")
+
+    start_worker(functions={"load": load})
+    task = engine.assign(python("load"), attempt=2, checkpoint='{"page":6}')
+    engine.failure(task)
+    assert engine.checkpoints(task)[-1] == {"page": 8}
+    assert engine.said_before_its_end(task)
+
+
+def test_a_long_function_leaves_its_checkpoint_while_it_runs(engine: Engine, start_worker: StartWorker) -> None:
+    go_on = threading.Event()
+
+    def load(context: Context) -> None:
+        context.save_checkpoint([1])
+        go_on.wait(60)
+
+    start_worker(functions={"load": load})
+    task = engine.assign(python("load"))
+    engine.wait(lambda: engine.checkpoints(task) == [[1]], "the checkpoint", 30.0)
+    go_on.set()
+    engine.success(task)
+
+
+@pytest.mark.parametrize(("value", "said"), [("x" * 70_000, "70,002 bytes"), (object(), "cannot be written as JSON")])
+def test_a_checkpoint_that_cannot_be_kept_is_an_error_of_the_function(
+    engine: Engine, start_worker: StartWorker, value: object, said: str
+) -> None:
+    start_worker(functions={"load": lambda context: context.save_checkpoint(value)})
+    task = engine.assign(python("load"))
+    assert said in engine.failure(task).message
+    assert engine.checkpoints(task) == []
+
+
+def test_of_a_success_no_checkpoint_is_needed(engine: Engine, start_worker: StartWorker) -> None:
+    start_worker(functions={"load": lambda context: context.save_checkpoint(1)})
+    task = engine.assign(python("load"))
+    engine.success(task)
+    assert engine.checkpoints(task) == []
+
+
+def test_a_secret_in_a_checkpoint_is_masked(engine: Engine, start_worker: StartWorker) -> None:
+    def load(context: Context) -> None:
+        context.save_checkpoint({"token": context.env["TOKEN"]})
+        raise OSError
+
+    start_worker(functions={"load": load}, secrets={"token": "tops3cret"})
+    task = engine.assign(PythonSpec(callable="load", env={"TOKEN": (Secret("token"),)}))
+    engine.failure(task)
+    assert engine.checkpoints(task) == [{"token": "***"}]

@@ -44,6 +44,13 @@ def tell(context):
     context.heartbeat({"half": True})
     return [context.idempotency_key, context.attempt, os.environ["TIDEWHEEL_TASK"], os.environ["COLOUR"], os.getcwd()]
 
+def load(context, die=False):
+    context.save_checkpoint({"after": context.checkpoint})
+    if die:
+        context.save_checkpoint("x" * 60_000)
+        os.kill(os.getpid(), 9)
+    raise OSError("gone")
+
 def speak():
     print("out 🦉")
     print("err", file=sys.stderr)
@@ -310,3 +317,15 @@ def test_a_warm_call_costs_a_small_part_of_an_interpreter(engine: Engine, proces
         subprocess.run([sys.executable, "-c", "import msgspec"], check=True)
         cold.append(time.perf_counter() - before)
     assert statistics.median(warm) < statistics.median(cold) / 2
+
+
+@pytest.mark.parametrize("die", [False, True])
+def test_what_a_call_saved_is_there_for_the_next_however_it_ended(
+    engine: Engine, process_worker: StartWorker, die: bool
+) -> None:
+    process_worker()
+    task = engine.assign(python("shop:load", die=die), attempt=2, checkpoint="[7]")
+    failure = engine.failure(task, 30.0)
+    assert failure.kind == ("signal" if die else "exception"), failure.message
+    assert engine.checkpoints(task)[-1] == ("x" * 60_000 if die else {"after": [7]})
+    assert engine.said_before_its_end(task)

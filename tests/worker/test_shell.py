@@ -277,3 +277,54 @@ def test_a_killed_supervisor_is_replaced_and_its_tasks_are_gone(
 
 def test_cookies_are_found() -> None:
     assert with_cookie("no such cookie ") == []
+
+
+def test_a_command_goes_on_from_the_file_that_an_earlier_attempt_left(
+    engine: Engine, process_worker: StartWorker
+) -> None:
+    process_worker()
+    command = """
+    test "$(cat "$TIDEWHEEL_CHECKPOINT")" = '{"page":6}' || exit 1
+    printf '{"page": 7}' > "$TIDEWHEEL_CHECKPOINT.new" && mv "$TIDEWHEEL_CHECKPOINT.new" "$TIDEWHEEL_CHECKPOINT"
+    exit 75
+    """
+    task = engine.assign(run(command), attempt=2, checkpoint='{"page":6}')
+    assert engine.failure(task).exit_code == 75
+    assert engine.checkpoints(task) == [{"page": 7}]
+    assert engine.said_before_its_end(task)
+
+
+def test_a_checkpoint_file_is_looked_at_while_the_command_runs(engine: Engine, process_worker: StartWorker) -> None:
+    process_worker()
+    task = engine.assign(run('test ! -e "$TIDEWHEEL_CHECKPOINT" || exit 1; echo 1 > "$TIDEWHEEL_CHECKPOINT"; sleep 60'))
+    engine.wait(lambda: engine.checkpoints(task) == [1], "the checkpoint", 30.0)
+    engine.stop(task, cancel=True)
+    assert isinstance(engine.ending(task, 30.0), ReportCancelled)
+
+
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        ("""printf '{"half' > "$TIDEWHEEL_CHECKPOINT" """, "is not JSON"),
+        ("""head -c 70000 /dev/zero > "$TIDEWHEEL_CHECKPOINT" """, "70000 bytes"),
+        ("""mkfifo "$TIDEWHEEL_CHECKPOINT" """, "no regular file"),
+        ("""ln -s /etc/passwd "$TIDEWHEEL_CHECKPOINT" """, "cannot be read"),
+    ],
+)
+def test_a_checkpoint_file_that_holds_none_is_told_in_the_log(
+    engine: Engine, process_worker: StartWorker, write: str, said: str
+) -> None:
+    process_worker()
+    task = engine.assign(run(f"{write}; exit 1"), checkpoint=None)
+    assert engine.failure(task).kind == "exit_code"
+    assert engine.checkpoints(task) == []
+    text = "".join(chunk.text for chunk in engine.chunks(task))
+    assert "the checkpoint is not kept" in text and said in text
+
+
+def test_a_file_that_was_only_read_is_not_saved_again(engine: Engine, process_worker: StartWorker) -> None:
+    process_worker()
+    task = engine.assign(run('cat "$TIDEWHEEL_CHECKPOINT"; exit 1'), checkpoint="[1]")
+    engine.failure(task)
+    assert engine.text(task) == "[1]"
+    assert engine.checkpoints(task) == []

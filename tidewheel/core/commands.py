@@ -311,6 +311,12 @@ class ReportHeartbeat(Report, frozen=True, kw_only=True):
     progress: str | None = None
 
 
+class ReportCheckpoint(Report, frozen=True, kw_only=True):
+    """What the attempt wants the task's next attempt to know: JSON text, at most 64 KiB. It replaces the one before."""
+
+    checkpoint: str
+
+
 class ReportSuccess(ClosingReport, frozen=True, kw_only=True):
     """User code ended well. ``output`` is JSON text, at most 64 KiB."""
 
@@ -492,6 +498,7 @@ DagCommand = (
     | RefuseSlot
     | ReportStarted
     | ReportHeartbeat
+    | ReportCheckpoint
     | ReportSuccess
     | ReportFailure
     | ReportCancelled

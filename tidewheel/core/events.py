@@ -343,6 +343,13 @@ class TaskHeartbeat(TaskEvent, frozen=True, kw_only=True):
     progress: str | None = None
 
 
+class TaskCheckpointed(TaskEvent, frozen=True, kw_only=True):
+    """The attempt left ``checkpoint`` (JSON text) for the task's next one, instead of what was there."""
+
+    worker: str
+    checkpoint: str
+
+
 class TaskSucceeded(TaskEvent, frozen=True, kw_only=True):
     """The attempt ended well; its output is what downstream tasks see."""
 
@@ -562,6 +569,7 @@ AnyDagEvent = (
     | TaskLeased
     | TaskStarted
     | TaskHeartbeat
+    | TaskCheckpointed
     | TaskSucceeded
     | TaskFailed
     | LeaseExpired

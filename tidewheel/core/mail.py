@@ -45,6 +45,8 @@ class AssignTask(AttemptMail, frozen=True, kw_only=True):
     logical_date: int | None = None
     interval_start: int | None = None
     interval_end: int | None = None
+    #: What an earlier attempt of the task left for this one, as JSON text.
+    checkpoint: str | None = None
 
 
 class LeaseRenewed(AttemptMail, frozen=True, kw_only=True):

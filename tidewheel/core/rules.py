@@ -10,6 +10,9 @@ from tidewheel.core.expressions import Evaluator
 #: Outputs travel in events up to this size; larger ones belong in an artifact store. Bytes of JSON text.
 OUTPUT_BYTES_MAX = 65_536
 
+#: A checkpoint stays in memory until its task has ended. Bytes of JSON text.
+CHECKPOINT_BYTES_MAX = 65_536
+
 #: Of a run's id, in characters.
 RUN_ID_LENGTH_MAX = 250
 

@@ -62,6 +62,8 @@ class TaskState(msgspec.Struct, frozen=True):
     #: When the back-off is over.
     retry_at: int | None = None
     output: str | None = None
+    #: What an attempt left for the next one, as JSON; None once the task has ended.
+    checkpoint: str | None = None
     #: An instance's item, as JSON.
     item: str | None = None
     #: Of a mapped task that is deferred or has ended: its instances.

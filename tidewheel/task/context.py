@@ -6,9 +6,12 @@ import threading
 from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
+
+#: A checkpoint travels in an event; what is larger belongs into a store of the user's.
+CHECKPOINT_BYTES_MAX = 64 * 1024
 
 
 class Attempt(Protocol):
@@ -33,6 +36,8 @@ class Identity(Attempt, Protocol):
     def interval_start(self) -> int | None: ...
     @property
     def interval_end(self) -> int | None: ...
+    @property
+    def checkpoint(self) -> str | None: ...
 
 
 class Voice(Protocol):
@@ -40,6 +45,9 @@ class Voice(Protocol):
 
     def progress(self, progress: str | None) -> None:
         """Show ``progress`` (JSON text) with a heartbeat soon."""
+
+    def checkpoint(self, checkpoint: str) -> None:
+        """Leave ``checkpoint`` (JSON text) for the task's next attempt."""
 
     def log(self, text: str) -> None:
         """Add to the task's log."""
@@ -51,11 +59,12 @@ class Voice(Protocol):
 class Context:
     """The attempt a function runs for, given to its parameter ``context`` or by ``current()``."""
 
-    __slots__ = ("_identity", "_voice", "cancelled")
+    __slots__ = ("_checkpoint", "_identity", "_voice", "cancelled")
 
     def __init__(self, identity: Identity, voice: Voice, cancelled: threading.Event) -> None:
         self._identity = identity
         self._voice = voice
+        self._checkpoint = identity.checkpoint
         #: Set when the attempt is cancelled, timed out or about to lose its lease: return or raise soon.
         self.cancelled = cancelled
 
@@ -103,6 +112,28 @@ class Context:
     def heartbeat(self, progress: object = None) -> None:
         """Show ``progress`` (any JSON value). The lease needs no help: it is renewed while the function runs."""
         self._voice.progress(None if progress is None else msgspec.json.encode(progress).decode())
+
+    @property
+    def checkpoint(self) -> Any:
+        """What was saved last, by this attempt or by an earlier one of the same task and run; None: nothing was."""
+        return None if self._checkpoint is None else msgspec.json.decode(self._checkpoint)
+
+    def save_checkpoint(self, value: object) -> None:
+        """Leave ``value`` (JSON, at most 64 KiB) for the next attempt, should there be one; it replaces the one before.
+
+        It goes out within a second, and before the attempt's end is reported. Call it as often as you like: of what
+        is saved within one second the last counts. Raises ``ValueError`` if the value is too large or no JSON.
+        """
+        try:
+            text = msgspec.json.encode(value).decode()
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise ValueError(f"the checkpoint cannot be written as JSON: {error}") from error
+        size = len(text.encode())
+        if size > CHECKPOINT_BYTES_MAX:
+            limit = f"at most {CHECKPOINT_BYTES_MAX:,} are kept"
+            raise ValueError(f"the checkpoint has {size:,} bytes; {limit}: store it elsewhere and save where it is")
+        self._checkpoint = text
+        self._voice.checkpoint(text)
 
     def log(self, text: str) -> None:
         """Add a line to the task's log."""

@@ -39,7 +39,8 @@ START_MS = 1_767_571_200_000
 class Outcome:
     """What a simulated attempt comes to: after ``takes_ms``, a success with ``output``, or a failure of kind ``fails``.
 
-    ``silent``: the worker never reports anything, not even the start.
+    ``silent``: the worker never reports anything, not even the start. Halfway it saves ``checkpoint``, unless that is
+    None.
     """
 
     takes_ms: int = 0
@@ -47,6 +48,7 @@ class Outcome:
     fails: c.FailureKind | None = None
     exit_code: int | None = None
     silent: bool = False
+    checkpoint: Any = None
 
 
 Behaviour = Callable[[AssignTask], Outcome]
@@ -138,7 +140,14 @@ class SimulatedWorker:
         if outcome.takes_ms:
             self.world.send(c.ReportStarted(**self._place(key), started_at=begun))
             self._beat(key, 1)
+        if outcome.checkpoint is not None:
+            self.world.after(outcome.takes_ms // 2, lambda: self._save(key, outcome.checkpoint))
         self.world.after(outcome.takes_ms, lambda: self._end(key, begun, outcome))
+
+    def _save(self, key: AttemptPlace, checkpoint: Any) -> None:
+        if self.alive and key in self.running:
+            text = msgspec.json.encode(checkpoint).decode()
+            self.world.send(c.ReportCheckpoint(**self._place(key), checkpoint=text))
 
     def _beat(self, key: AttemptPlace, beat: int) -> None:
         self.world.after(self.world.rules.lease_ms // 3, lambda: self._send_beat(key, beat))

@@ -7,9 +7,12 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
+import msgspec
+
 from tidewheel.core.assignment import ActionSpec
 from tidewheel.core.attempt import attempt_key
 from tidewheel.core.mail import AssignTask
+from tidewheel.task.context import CHECKPOINT_BYTES_MAX
 from tidewheel.worker.executor import Executor
 from tidewheel.worker.lease import Lease
 from tidewheel.worker.tasklog import TaskLog
@@ -55,6 +58,8 @@ class Attempt:
     """The attempt's state. ``settled`` means its end is decided and nobody may report about it any more."""
 
     __slots__ = (
+        "_checkpoint",
+        "_checkpoint_lock",
         "_control",
         "_lock",
         "_log",
@@ -107,6 +112,9 @@ class Attempt:
         self.cancelled = threading.Event()
         #: JSON text to go with the next beat.
         self.progress: str | None = None
+        #: JSON text for the next attempt that has not gone out yet, and the lock under which it does.
+        self._checkpoint: str | None = None
+        self._checkpoint_lock = threading.Lock()
         #: When the watch looks at it next.
         self.check_at = 0.0
         self._control: Control | None = None
@@ -136,6 +144,37 @@ class Attempt:
             masked = f'"progress of {size} bytes is not shown: at most {PROGRESS_BYTES_MAX} are"'
         self.progress = masked
         self._on_progress(self)
+
+    def save(self, checkpoint: str) -> None:
+        """Keep ``checkpoint`` (JSON text) for the task's next attempt: it goes out soon, or with the attempt's end.
+
+        Too large or, without its secrets, no JSON any more, it is not kept, and the log says so.
+        """
+        masked = self.log.masker.mask_json(checkpoint)
+        try:
+            msgspec.json.decode(masked)
+        except (msgspec.DecodeError, RecursionError) as error:
+            self.log.remark(f"the checkpoint is not kept: with its secrets masked it is not JSON: {error}")
+            return
+        size = len(masked.encode())
+        if size > CHECKPOINT_BYTES_MAX:
+            self.log.remark(f"the checkpoint is not kept: it has {size} bytes, and may have {CHECKPOINT_BYTES_MAX}")
+            return
+        with self._checkpoint_lock:
+            self._checkpoint = masked
+        self._on_progress(self)
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether one has still to go out."""
+        return self._checkpoint is not None
+
+    def hand_over(self, send: Callable[[str], None]) -> None:
+        """Send the checkpoint that has not gone out yet, if there is one; who comes second finds it gone out."""
+        with self._checkpoint_lock:
+            if self._checkpoint is not None:
+                send(self._checkpoint)
+                self._checkpoint = None
 
     def close_log(self) -> None:
         """Send what is left of the log, if there is one."""

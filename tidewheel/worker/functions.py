@@ -32,6 +32,9 @@ class _Voice:
         if progress is not None:
             self._attempt.show(progress)
 
+    def checkpoint(self, checkpoint: str) -> None:
+        self._attempt.save(checkpoint)
+
     def log(self, text: str) -> None:
         self._attempt.log.write("stdout", text.encode("utf-8", "replace"))
 

@@ -12,11 +12,13 @@ import time
 
 import structlog
 
+from tidewheel.core.attempt import attempt_fields
 from tidewheel.core.commands import (
     ClosingReport,
     JoinPool,
     LeavePool,
     RenewWorker,
+    ReportCheckpoint,
     ReportHeartbeat,
     ReportStarted,
 )
@@ -36,7 +38,7 @@ RETRY_S_MAX = 1.0
 
 _log = structlog.get_logger(__name__)
 
-_Item = tuple[str, str, Beat | ClosingReport | PoolWord | LogChunk | NameClaim, Attempt | None]
+_Item = tuple[str, str, Beat | ReportCheckpoint | ClosingReport | PoolWord | LogChunk | NameClaim, Attempt | None]
 
 
 class Outbox:
@@ -62,6 +64,14 @@ class Outbox:
     def put_beat(self, attempt: Attempt, beat: Beat) -> None:
         """Send that the attempt lives, unless it has ended by then."""
         self._queue.put((COMMANDS, beat.dag, beat, attempt))
+
+    def put_checkpoint(self, attempt: Attempt, checkpoint: str) -> None:
+        """Send what the attempt leaves for the next one, also if it ends meanwhile."""
+        worker = attempt.assignment.receiver
+        report = ReportCheckpoint(
+            **attempt_fields(attempt.assignment), actor=f"worker:{worker}", worker=worker, checkpoint=checkpoint
+        )
+        self._queue.put((COMMANDS, report.dag, report, None))
 
     def put_word(self, word: PoolWord) -> None:
         """Send to a pool."""

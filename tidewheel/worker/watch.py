@@ -28,7 +28,7 @@ from tidewheel.worker.outbox import Outbox
 HOLD_S = 0.003
 #: How soon to look again at an attempt that waits for a thread.
 WAITING_S = 0.05
-#: Beats made only to show progress come no faster than this.
+#: Beats made only to show progress or to send a checkpoint come no faster than this.
 PROGRESS_S = 1.0
 
 _log = structlog.get_logger(__name__)
@@ -70,7 +70,7 @@ class Watch:
         self._line_up(attempt.received + HOLD_S, attempt)
 
     def nudge(self, attempt: Attempt) -> None:
-        """The attempt has progress to show."""
+        """The attempt has progress to show, or a checkpoint to send."""
         self._line_up(time.monotonic(), attempt)
 
     def change(self, change: Callable[[Membership, float], None], pool: str) -> None:
@@ -176,12 +176,14 @@ class Watch:
             attempt.start_reported = True
             self._report_started(attempt, now)
         elif now >= min(lease.beat_due, self._show_at(attempt)):
+            attempt.hand_over(lambda checkpoint: self._outbox.put_checkpoint(attempt, checkpoint))
             self._report_heartbeat(attempt, now)
         return min(lease.beat_due, self._show_at(attempt))
 
     def _show_at(self, attempt: Attempt) -> float:
-        """When progress may be shown."""
-        return math.inf if attempt.progress is None else attempt.lease.last_beat + PROGRESS_S
+        """When progress may be shown, or a checkpoint sent."""
+        waits = attempt.progress is not None or attempt.has_checkpoint
+        return attempt.lease.last_beat + PROGRESS_S if waits else math.inf
 
     def _report_started(self, attempt: Attempt, now: float) -> None:
         started = ReportStarted(

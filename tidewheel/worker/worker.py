@@ -344,9 +344,13 @@ class Worker:
 
     def _report(self, attempt: Attempt, outcome: Outcome | None) -> None:
         report = closing_report(self.name, attempt, outcome, self._secrets.masker)
-        if report is not None:
-            self._ended[_ENDS[type(report)]] += 1
-            self._outbox.put(report)
+        if report is None:
+            return
+        if not isinstance(report, ReportSuccess):
+            # Before the end: afterwards nobody would be allowed to say it.
+            attempt.hand_over(lambda checkpoint: self._outbox.put_checkpoint(attempt, checkpoint))
+        self._ended[_ENDS[type(report)]] += 1
+        self._outbox.put(report)
 
     def _resize(self, pool: str) -> None:
         """Offer the pool only slots that are not held by functions that ignore their end."""

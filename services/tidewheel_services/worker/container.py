@@ -4,8 +4,9 @@ Killing that command does not end the container, which is the engine's and not i
 process outside of the attempt that removes the container when the command's process ends in any other way than by the
 container's end. The worker reports an end only once the leash has let go.
 
-``/tidewheel`` in the container is a directory of the attempt, and ``TIDEWHEEL_OUTPUT`` a file there. Variables that
-hold a secret reach the engine by its environment, never by its command line, which everybody on the machine can read.
+``/tidewheel`` in the container is a directory of the attempt, with the files of ``TIDEWHEEL_OUTPUT`` and
+``TIDEWHEEL_CHECKPOINT``. Variables that hold a secret reach the engine by its environment, never by its command line,
+which everybody on the machine can read.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tidewheel.core.mail import AssignTask
 from tidewheel.task.outcome import Failed, Outcome
 from tidewheel.worker.attempt import Attempt
 from tidewheel.worker.secrets import Secrets, SecretUnavailable, resolve_all
+from tidewheel_services.worker.checkpoint_file import CheckpointFile
 from tidewheel_services.worker.container_main import ENDED, ENGINE_FAILED
 from tidewheel_services.worker.environment import described, inherited
 from tidewheel_services.worker.messages import Exited
@@ -186,6 +188,7 @@ class Containers:
                 {**self._inherited, **hidden},
                 self._project_dir,
                 self._grace_s,
+                CheckpointFile(place / "checkpoint.json", attempt),
                 leash.descriptor,
             )
         finally:
@@ -224,7 +227,10 @@ def run_arguments(action: ContainerSpec, mail: AssignTask, name: str, place: Pat
         for variable, text in action.env.items()
         if not any(isinstance(part, Secret) for part in text)
     }
-    for variable, value in {**plain, **described(mail, Path(PLACE, "output.json"))}.items():
+    for variable, value in {
+        **plain,
+        **described(mail, Path(PLACE, "output.json"), Path(PLACE, "checkpoint.json")),
+    }.items():
         arguments += ["--env", f"{variable}={value}"]
     return arguments
 

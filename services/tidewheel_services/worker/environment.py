@@ -22,8 +22,8 @@ def inherited(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     return kept
 
 
-def described(mail: AssignTask, output: Path | None = None) -> dict[str, str]:
-    """The attempt in environment variables."""
+def described(mail: AssignTask, output: Path | None = None, checkpoint: Path | None = None) -> dict[str, str]:
+    """The attempt in environment variables, with the files for its output and its checkpoint if it has them."""
     described = {
         "TIDEWHEEL_DAG": mail.dag,
         "TIDEWHEEL_RUN_ID": mail.run_id,
@@ -41,6 +41,8 @@ def described(mail: AssignTask, output: Path | None = None) -> dict[str, str]:
             described[name] = iso(milliseconds)
     if output is not None:
         described["TIDEWHEEL_OUTPUT"] = str(output)
+    if checkpoint is not None:
+        described["TIDEWHEEL_CHECKPOINT"] = str(checkpoint)
     return described
 
 

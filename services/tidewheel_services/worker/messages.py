@@ -73,6 +73,7 @@ class Call(msgspec.Struct, frozen=True, tag=True):
     logical_date: int | None = None
     interval_start: int | None = None
     interval_end: int | None = None
+    checkpoint: str | None = None
 
 
 class Begun(msgspec.Struct, frozen=True, tag=True):
@@ -89,6 +90,12 @@ class Progress(msgspec.Struct, frozen=True, tag=True):
     progress: str
 
 
+class Checkpoint(msgspec.Struct, frozen=True, tag=True):
+    """The callable leaves this for the task's next attempt, as JSON text."""
+
+    checkpoint: str
+
+
 class Ended(msgspec.Struct, frozen=True, tag=True):
     """The call's outcome; ``kind`` None is success. ``retire`` says why the runner should take no further call."""
 
@@ -99,4 +106,4 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
     retire: str = ""
 
 
-Answer = Begun | Stale | Progress | Ended
+Answer = Begun | Stale | Progress | Checkpoint | Ended

@@ -1,10 +1,11 @@
-"""Read what a process writes while waiting for its end: one thread, no polling."""
+"""Read what a process writes while waiting for its end, in one thread."""
 
 from __future__ import annotations
 
 import os
 import select
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 
 from tidewheel.worker.masking import Masker
 from tidewheel.worker.tasklog import Stream, TaskLog
@@ -49,10 +50,18 @@ class Pump:
             log.flush_due()
         return others
 
-    def wait_exit(self, log: TaskLog) -> Exited | SpawnFailed:
-        """Move what is written until the process has ended, and then all the rest. Raises ``Lost``."""
+    def wait_exit(
+        self, log: TaskLog, look: Callable[[], None] | None = None, look_s: float | None = None
+    ) -> Exited | SpawnFailed:
+        """Move what is written until the process has ended, and then all the rest; ``look`` every ``look_s`` seconds
+        meanwhile. Raises ``Lost``."""
+        look_at = None if look_s is None else time.monotonic() + look_s
         while True:
-            if self._process.fileno() in self.turn(log):
+            readable = self.turn(log, None if look_at is None else max(0.0, look_at - time.monotonic()))
+            if look is not None and look_s is not None and look_at is not None and time.monotonic() >= look_at:
+                look()
+                look_at = time.monotonic() + look_s
+            if self._process.fileno() in readable:
                 word = self._process.word()
                 if word is not None:
                     self.drain(log)

@@ -28,7 +28,7 @@ from tidewheel.task.call import Function, call, exit_outcome, takes_context
 from tidewheel.task.context import Context
 from tidewheel.task.outcome import Failed, Outcome, outcome_of_exception
 from tidewheel_services.worker.frames import Frames, frame
-from tidewheel_services.worker.messages import CHANNEL_GONE, Answer, Begun, Call, Ended, Progress, Stale
+from tidewheel_services.worker.messages import CHANNEL_GONE, Answer, Begun, Call, Checkpoint, Ended, Progress, Stale
 
 RECEIVE_BYTES = 65_536
 #: After so many calls a fresh runner takes over: small leaks stay small.
@@ -52,6 +52,9 @@ class _Voice:
     def progress(self, progress: str | None) -> None:
         if progress is not None:
             self._runner.say(Progress(progress))
+
+    def checkpoint(self, checkpoint: str) -> None:
+        self._runner.say(Checkpoint(checkpoint))
 
     def log(self, text: str) -> None:
         sys.stdout.write(text)

@@ -27,6 +27,7 @@ from tidewheel_services.worker.messages import (
     Answer,
     Begun,
     Call,
+    Checkpoint,
     Ended,
     Exited,
     Progress,
@@ -227,6 +228,7 @@ class Runners:
             logical_date=mail.logical_date,
             interval_start=mail.interval_start,
             interval_end=mail.interval_end,
+            checkpoint=mail.checkpoint,
         )
         try:
             # The last try is never with a runner that has grown old in the pool.
@@ -291,6 +293,8 @@ def _converse(runner: Runner, request: Call, attempt: Attempt, loan: _Loan) -> t
                         return None, None
                     case Progress(progress=progress):
                         attempt.show(progress)
+                    case Checkpoint(checkpoint=checkpoint):
+                        attempt.save(checkpoint)
                     case Ended() as ended:
                         if attempt.stopped is not None:
                             # The callable gave in; what it started may not have. Gone is gone only when all is.
@@ -303,7 +307,18 @@ def _converse(runner: Runner, request: Call, attempt: Attempt, loan: _Loan) -> t
             word = runner.process.word()
             if word is not None:
                 pump.drain(log)
+                _last_words(runner, attempt)
                 return None, _died(word, begun, broken, pump.last_line(log.masker))
+
+
+def _last_words(runner: Runner, attempt: Attempt) -> None:
+    """What the dead runner had saved, and nobody had heard yet."""
+    runner.channel.setblocking(False)
+    while data := _receive(runner.channel):
+        for body in runner.frames.take(data):
+            answer = _decode_answer(body)
+            if isinstance(answer, Checkpoint):
+                attempt.save(answer.checkpoint)
 
 
 def _receive(channel: socket.socket) -> bytes:

@@ -1,7 +1,7 @@
 """Shell commands: ``/bin/sh -c`` in a session of its own.
 
 Values reach the command by its environment and never become part of its text. ``TIDEWHEEL_OUTPUT`` names a file; JSON
-that the command leaves in it becomes the task's output.
+that the command leaves in it becomes the task's output. ``TIDEWHEEL_CHECKPOINT`` names another (``checkpoint_file``).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tidewheel.core.assignment import ActionSpec, RunSpec
 from tidewheel.task.outcome import OUTPUT_BYTES_MAX, Failed, Outcome, outcome_of_json, too_large
 from tidewheel.worker.attempt import Attempt, StopReason
 from tidewheel.worker.secrets import Secrets, SecretUnavailable, resolve_all
+from tidewheel_services.worker.checkpoint_file import LOOK_S, CheckpointFile
 from tidewheel_services.worker.environment import described, inherited
 from tidewheel_services.worker.messages import Exited, SpawnFailed
 from tidewheel_services.worker.pump import Pump
@@ -73,15 +74,17 @@ class Shell:
             own = resolve_all(action.env, self._secrets)
         except SecretUnavailable as error:
             return Failed("setup", str(error))
-        env = {**self._inherited, **own, **described(attempt.assignment, output)}
+        checkpoint = CheckpointFile(self._supervisor.scratch / f"{id(attempt):x}.checkpoint.json", attempt)
+        env = {**self._inherited, **own, **described(attempt.assignment, output, checkpoint.path)}
         try:
             argv = (SHELL, "-c", action.command)
-            word, pump = run_command(self._supervisor, attempt, argv, env, self._project_dir, self._grace_s)
+            word, pump = run_command(self._supervisor, attempt, argv, env, self._project_dir, self._grace_s, checkpoint)
             return ended(word, attempt, output, pump.last_line(self._secrets.masker))
         except Lost as error:
             return Failed("worker_lost", f"{error}; the command was killed with it")
         finally:
             output.unlink(missing_ok=True)
+            checkpoint.remove()
 
     def close(self) -> None:
         """Nothing of its own."""
@@ -94,9 +97,11 @@ def run_command(
     env: Mapping[str, str],
     directory: Path,
     grace_s: float,
+    checkpoint: CheckpointFile,
     *descriptors: int,
 ) -> tuple[Exited | SpawnFailed, Pump]:
-    """Run a command of the attempt's to its end; its output goes to the attempt's log. Raises ``Lost``.
+    """Run a command of the attempt's to its end; its output goes to the attempt's log, what it leaves in
+    ``checkpoint`` to the next attempt. Raises ``Lost``.
 
     It inherits ``descriptors``, whose numbers follow its arguments; they are closed here.
     """
@@ -109,7 +114,9 @@ def run_command(
         try:
             attempt.attach(ProcessControl(process, grace_s))
             pump = Pump({readers[0]: "stdout", readers[1]: "stderr"}, process)
-            return pump.wait_exit(attempt.log), pump
+            word = pump.wait_exit(attempt.log, checkpoint.look, LOOK_S)
+            checkpoint.look(last=True)
+            return word, pump
         finally:
             attempt.detach()
             process.close()

@@ -15,6 +15,7 @@ from tidewheel.core.decide.backfill import (
     decide_resume_backfill,
     decide_start_backfill,
 )
+from tidewheel.core.decide.checkpoint import decide_report_checkpoint
 from tidewheel.core.decide.child import decide_report_launch, decide_report_run_end
 from tidewheel.core.decide.clear import decide_clear_tasks
 from tidewheel.core.decide.dag import (
@@ -81,6 +82,7 @@ DECISIONS: Mapping[type[c.Command], Callable[[Any, Any], None]] = {
     c.RefuseSlot: decide_refuse_slot,
     c.ReportStarted: decide_report_started,
     c.ReportHeartbeat: decide_report_heartbeat,
+    c.ReportCheckpoint: decide_report_checkpoint,
     c.ReportSuccess: decide_report_success,
     c.ReportFailure: decide_report_failure,
     c.ReportCancelled: decide_report_cancelled,

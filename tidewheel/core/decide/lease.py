@@ -177,4 +177,5 @@ def _assignment(state: Dag, run: RunState, name: str, action: str, rules: Rules)
         logical_date=run.logical_date,
         interval_start=run.interval_start,
         interval_end=run.interval_end,
+        checkpoint=lease.checkpoint,
     )

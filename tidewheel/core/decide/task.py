@@ -21,7 +21,7 @@ from tidewheel.core.state import Dag, TaskState
 
 def decide_report_started(d: Decision[Dag], command: c.ReportStarted) -> None:
     """The attempt runs; the report also renews the lease."""
-    task = _holder(d, command)
+    task = holder(d, command)
     if task is None:
         return
     if task.phase == "leased":
@@ -45,7 +45,7 @@ def decide_report_started(d: Decision[Dag], command: c.ReportStarted) -> None:
 
 def decide_report_heartbeat(d: Decision[Dag], command: c.ReportHeartbeat) -> None:
     """The lease goes on."""
-    if _holder(d, command) is None:
+    if holder(d, command) is None:
         return
     _renew(d, command, command.progress)
     _acknowledge(d, command, command.beat)
@@ -94,7 +94,7 @@ def _acknowledge(d: Decision[Dag], command: c.Report, beat: int) -> None:
 
 def decide_report_success(d: Decision[Dag], command: c.ReportSuccess) -> None:
     """The attempt is the task's result. An output that is too large or no JSON makes it a failure."""
-    task = _holder(d, command)
+    task = holder(d, command)
     if task is None or _ended_as_decided(d, command, task):
         return
     fault = output_fault(command.output)
@@ -122,20 +122,24 @@ def output_fault(output: str | None) -> str | None:
     """Why ``output`` cannot be a task's output, if so."""
     if output is None:
         return None
-    size = len(output.encode())
-    if size > OUTPUT_BYTES_MAX:
-        limit = f"at most {OUTPUT_BYTES_MAX:,} travel in an event"
-        return f"the output has {size:,} bytes; {limit}: store it and return where it is"
+    return json_fault(output, "output", OUTPUT_BYTES_MAX, "store it and return where it is")
+
+
+def json_fault(text: str, what: str, bytes_max: int, instead: str) -> str | None:
+    """Why ``text`` cannot travel in an event as JSON, if so."""
+    size = len(text.encode())
+    if size > bytes_max:
+        return f"the {what} has {size:,} bytes; at most {bytes_max:,} travel in an event: {instead}"
     try:
-        msgspec.json.decode(output)
+        msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        return f"the output is not JSON: {error}"
+        return f"the {what} is not JSON: {error}"
     return None
 
 
 def decide_report_failure(d: Decision[Dag], command: c.ReportFailure) -> None:
     """The attempt failed; the retry budget of its kind says whether there is another one."""
-    task = _holder(d, command)
+    task = holder(d, command)
     if task is not None and not _ended_as_decided(d, command, task):
         codes = {"exit_code": command.exit_code, "http_status": command.http_status}
         _fail(d, command, kind=command.kind, message=command.message, **codes)
@@ -203,7 +207,7 @@ def next_try(
 
 def decide_report_cancelled(d: Decision[Dag], command: c.ReportCancelled) -> None:
     """Nothing of the attempt is left. Unasked, that is a worker giving it up."""
-    task = _holder(d, command)
+    task = holder(d, command)
     if task is None:
         return
     if not task.cancel_requested:
@@ -236,7 +240,7 @@ def _finish(d: Decision[Dag], command: c.Report, reason: str) -> None:
     release(d, definition.task(command.task).pool, command.run_id, command.task, command.attempt, reason)
 
 
-def _holder(d: Decision[Dag], command: c.Report) -> TaskState | None:
+def holder(d: Decision[Dag], command: c.Report) -> TaskState | None:
     """The task, if the report is of its current, leased attempt; else the refusal is recorded."""
     run = d.state.runs.get(command.run_id)
     if run is None:
@@ -258,6 +262,15 @@ def _holder(d: Decision[Dag], command: c.Report) -> TaskState | None:
         d.refuse("not_found", f"no DAG '{command.dag}' is deployed")
         _stop(d, command, -1, cancel=False, reason=reason)
         return None
+    record_refusal(d, command, reason)
+    if not isinstance(command, c.ClosingReport):
+        _stop(d, command, -1, cancel=False, reason=reason)
+    d.refuse("stale", reason)
+    return None
+
+
+def record_refusal(d: Decision[Dag], command: c.Report, reason: str) -> None:
+    """The report changes nothing, and the journal says why."""
     d.record(
         e.ReportRefused(
             **attempt_fields(command),
@@ -268,10 +281,6 @@ def _holder(d: Decision[Dag], command: c.Report) -> TaskState | None:
             reason=reason,
         )
     )
-    if not isinstance(command, c.ClosingReport):
-        _stop(d, command, -1, cancel=False, reason=reason)
-    d.refuse("stale", reason)
-    return None
 
 
 def _stop(d: Decision[Dag], command: c.Report, partition: int, *, cancel: bool, reason: str) -> None:

@@ -68,7 +68,16 @@ def _anew(task: TaskState) -> TaskState:
 
 
 def _at_rest(task: TaskState) -> TaskState:
-    return replace(task, ready_order=None, retry_at=None, expires_at=0, cancel_requested=False, wait=None, then="")
+    return replace(
+        task,
+        ready_order=None,
+        retry_at=None,
+        expires_at=0,
+        cancel_requested=False,
+        wait=None,
+        then="",
+        checkpoint=None,
+    )
 
 
 def _with_tasks(state: Dag, run: RunState, after: Mapping[str, TaskState]) -> Dag:

@@ -78,6 +78,7 @@ def fold_task_queued(state: Dag, event: e.TaskQueued) -> Dag:
         losses=task.losses,
         upstreams=task.upstreams,
         item=task.item,
+        checkpoint=task.checkpoint,
         ready_at=event.at if task.ready_order is None else task.ready_at,
         first_leased_at=task.first_leased_at,
     )
@@ -116,6 +117,14 @@ def fold_task_heartbeat(state: Dag, event: e.TaskHeartbeat) -> Dag:
     task = run.task(event.task)
     renewed = replace(task, phase=next_task_phase(task.phase, event), expires_at=event.expires_at)
     return _with_task(state, run, event, task, renewed)
+
+
+def fold_task_checkpointed(state: Dag, event: e.TaskCheckpointed) -> Dag:
+    """The next attempt will be given it."""
+    run = state.runs[event.run_id]
+    task = run.task(event.task)
+    kept = replace(task, phase=next_task_phase(task.phase, event), checkpoint=event.checkpoint)
+    return _with_task(state, run, event, task, kept)
 
 
 def fold_task_cancel_requested(state: Dag, event: e.TaskCancelRequested) -> Dag:
@@ -183,7 +192,10 @@ def _left_ready(state: Dag, run: RunState, name: str, task: TaskState) -> Dag:
 
 
 def _with_task(state: Dag, run: RunState, event: e.TaskEvent, before: TaskState, after: TaskState) -> Dag:
-    """Put the task's new state in place, and with its end the counts that others look at."""
+    """Put the task's new state in place, and with its end the counts that others look at. No attempt follows an end,
+    so nothing is kept for one."""
+    if after.checkpoint is not None and after.phase in TASK_ENDED:
+        after = replace(after, checkpoint=None)
     tasks = run.tasks.set(event.task, after)
     open_tasks = run.open_tasks
     if after.item is not None:

@@ -160,6 +160,10 @@ class RunWitness(RunStanding):
             self._check_worker(task, event)
             task.expires_at = event.expires_at
 
+    def _checkpointed(self, task: TaskRecord, event: e.TaskCheckpointed) -> None:
+        if self._is_now(task, event, LIVE):
+            self._check_worker(task, event)
+
     def _succeeded(self, task: TaskRecord, event: e.TaskSucceeded) -> None:
         if task.items is not None:
             if self._is_over(task, event) and task.failed:
@@ -375,6 +379,7 @@ _APPLY: dict[type[e.Event], Callable[[RunWitness, TaskRecord, Any], None]] = {
     e.TaskLeased: RunWitness._leased,
     e.TaskStarted: RunWitness._started,
     e.TaskHeartbeat: RunWitness._heartbeat,
+    e.TaskCheckpointed: RunWitness._checkpointed,
     e.TaskSucceeded: RunWitness._succeeded,
     e.TaskFailed: RunWitness._failed,
     e.LeaseExpired: RunWitness._expired,

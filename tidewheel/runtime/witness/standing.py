@@ -15,7 +15,15 @@ from tidewheel.runtime.witness.findings import Findings
 from tidewheel.runtime.witness.rules import ENDS, Ends, ends_of, holds, may_hold
 from tidewheel.runtime.witness.task import ACTIVE, LIVE, TaskRecord
 
-Report: TypeAlias = e.TaskStarted | e.TaskHeartbeat | e.TaskSucceeded | e.TaskFailed | e.LeaseExpired | e.TaskCancelled
+Report: TypeAlias = (
+    e.TaskStarted
+    | e.TaskHeartbeat
+    | e.TaskCheckpointed
+    | e.TaskSucceeded
+    | e.TaskFailed
+    | e.LeaseExpired
+    | e.TaskCancelled
+)
 
 
 class Limits(Protocol):

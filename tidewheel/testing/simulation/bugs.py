@@ -20,8 +20,8 @@ from tidewheel.core.backfill import Backfill
 from tidewheel.core.calendar import due
 from tidewheel.core.deadlines import armed_by
 from tidewheel.core.decide import backfill as decide_backfill
+from tidewheel.core.decide import checkpoint, flow, lease, mapping, pool, task
 from tidewheel.core.decide import dag as decide_dag
-from tidewheel.core.decide import flow, lease, mapping, pool, task
 from tidewheel.core.decide.decision import Decision
 from tidewheel.core.decide.queue import release
 from tidewheel.core.fold import pool as fold_pool
@@ -278,7 +278,7 @@ def foreign_report_accepted() -> Any:
 
 
 def _lenient_holder(forgive: Callable[[Any, Any], Any]) -> Any:
-    holder = task._holder
+    holder = task.holder
 
     def lenient(d: Any, command: Any) -> Any:
         run = d.state.runs.get(command.run_id)
@@ -288,7 +288,17 @@ def _lenient_holder(forgive: Callable[[Any, Any], Any]) -> Any:
                 return holder(d, forgive(command, state))
         return holder(d, command)
 
-    return _replaced((task, "_holder", lenient))
+    return _replaced((task, "holder", lenient), (checkpoint, "holder", lenient))
+
+
+def checkpoint_forgotten() -> Any:
+    """The next attempt is not told what the one before has left for it."""
+    assignment = lease._assignment
+
+    def forgetful(*args: Any) -> Any:
+        return msgspec.structs.replace(assignment(*args), checkpoint=None)
+
+    return _replaced((lease, "_assignment", forgetful))
 
 
 def back_off_ignored() -> Any:
@@ -492,6 +502,7 @@ _PLANTS: tuple[Plant, ...] = (
     attempt_reused,
     stale_report_accepted,
     foreign_report_accepted,
+    checkpoint_forgotten,
     back_off_ignored,
     budget_ignored,
     cancelled_goes_on,

@@ -54,6 +54,10 @@ class Follower:
         self.caused: dict[str, int] = {}
         #: The attempt and worker of each task that were leased last.
         self._holders: dict[tuple[str, str, str], tuple[int, str]] = {}
+        #: What attempts have left for the next one of their task.
+        self._checkpoints: dict[tuple[str, str, str], str] = {}
+        #: What each leased attempt is to be given.
+        self._given: dict[AttemptPlace, str | None] = {}
         self._ended: dict[tuple[str, str, str], int] = {}
         self._workflows: dict[tuple[str, str], dict[str, Task]] = {}
         #: The tasks of each run, as its version defines them.
@@ -90,6 +94,9 @@ class Follower:
             key = (message.dag, message.run_id, message.task, message.attempt)
             if key not in self.leased:
                 self._world.violate(f"mail assigns {_named(key)} before the journal has its lease")
+            elif message.checkpoint not in (self._given[key], self._checkpoints.get(key[:3])):
+                left = self._given[key]
+                self._world.violate(f"{_named(key)} is given {message.checkpoint}, but {left} was left for it")
         elif isinstance(message, Reply) and message.position:
             topic, partition, shard_seq = message.position.split("/")
             if int(shard_seq) > self.shard_seq[topic, int(partition)]:
@@ -116,8 +123,12 @@ class Follower:
             case e.TaskDeferred():
                 self._begun[event.dag, event.run_id, event.task] = event.attempt
             case e.TaskLeased():
-                self.leased.add((event.dag, event.run_id, event.task, event.attempt))
+                key = (event.dag, event.run_id, event.task, event.attempt)
+                self.leased.add(key)
+                self._given[key] = self._checkpoints.get(key[:3])
                 self._holders[event.dag, event.run_id, event.task] = (event.attempt, event.worker)
+            case e.TaskCheckpointed():
+                self._checkpoints[event.dag, event.run_id, event.task] = event.checkpoint
             case e.LeaseExpired():
                 self._judge_expiry(event, place[1], writer)
             case e.PoolEvent():
@@ -142,7 +153,7 @@ class Follower:
         self._ended_runs.discard(run)
         self._tasks[run] = self._workflows[event.dag, event.version]
         self._counts_from[run] = event.attempts
-        for known in (self._ended, self._retry_at):
+        for known in (self._ended, self._retry_at, self._checkpoints):
             for task in [task for task in known if task[:2] == run]:
                 del known[task]
 
@@ -175,12 +186,10 @@ class Follower:
         for task in [key for key in self._begun if key[:2] == (event.dag, event.run_id)]:
             if task[2] in (name, written) or written_task(task[2]) == name:
                 self._spent[task] = self._begun[task]
-        for task in [key for key in self._ended if key[:2] == (event.dag, event.run_id)]:
-            if task[2] in (name, written) or written_task(task[2]) == name:
-                del self._ended[task]
-        for task in [key for key in self._retry_at if key[:2] == (event.dag, event.run_id)]:
-            if task[2] in (name, written) or written_task(task[2]) == name:
-                del self._retry_at[task]
+        for known in (self._ended, self._retry_at, self._checkpoints):
+            for task in [key for key in known if key[:2] == (event.dag, event.run_id)]:
+                if task[2] in (name, written) or written_task(task[2]) == name:
+                    del known[task]
 
     def _judge_expiry(self, event: e.LeaseExpired, shard: int, writer: SchedulerProcess) -> None:
         taken = writer.taken.get(shard)
@@ -211,6 +220,7 @@ class Follower:
                 self._world.violate(f"{_named(key)} is to be tried again after {retry_at - event.at} ms")
         elif isinstance(event, _TASK_ENDED) or (isinstance(event, e.TaskMarked) and not event.ending):
             self._ended[task] = event.attempt
+            self._checkpoints.pop(task, None)
         if (
             isinstance(event, e.TaskSucceeded)
             and self._by_a_worker(event)

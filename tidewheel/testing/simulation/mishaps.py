@@ -340,6 +340,7 @@ class Mishaps:
             c.ReportFailure(**place, started_at=now, ended_at=now, kind="exception"),
             c.ReportCancelled(**place, started_at=now, ended_at=now),
             c.ReportHeartbeat(**place, beat=3),
+            c.ReportCheckpoint(**place, checkpoint='"forged"'),
         ]
         self._world.send(rng.choice(lies))
 

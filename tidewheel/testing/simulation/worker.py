@@ -68,6 +68,12 @@ class TroubledWorker(SimulatedWorker):
         else:
             super()._end(key, begun, outcome)
 
+    def _save(self, key: AttemptPlace, checkpoint: object) -> None:
+        if self.paused:
+            self._when_awake(lambda: self._save(key, checkpoint))
+        else:
+            super()._save(key, checkpoint)
+
     def _send_beat(self, key: AttemptPlace, beat: int) -> None:
         if self.paused:
             self._when_awake(lambda: self._send_beat(key, beat))

@@ -40,7 +40,7 @@ _PAUSE_STEPS_MAX = 60
 _PAUSED_MAX = 2
 #: How an attempt ends: mostly well.
 _FAILURES: tuple[c.FailureKind | None, ...] = (*[None] * 12, "exception", "exception", "exit_code", "worker_lost")
-_REPORTS = (c.ReportStarted, c.ReportHeartbeat, c.ReportSuccess, c.ReportFailure, c.ReportCancelled)
+_REPORTS = (c.ReportStarted, c.ReportHeartbeat, c.ReportCheckpoint, c.ReportSuccess, c.ReportFailure, c.ReportCancelled)
 
 
 class ReadModel(Protocol):
@@ -195,7 +195,8 @@ class TroubledWorld(World):
         takes = rng.choice([0, 0, 0, 300, 300, 4_000, 45_000])
         kind: c.FailureKind | None = rng.choice(_FAILURES)
         silent = rng.random() < 0.05
-        return Outcome(takes_ms=takes, output={"n": work.attempt}, fails=kind, exit_code=3, silent=silent)
+        checkpoint = rng.choice([None, {"by": work.attempt}])
+        return Outcome(takes, {"n": work.attempt}, fails=kind, exit_code=3, silent=silent, checkpoint=checkpoint)
 
     # --- steps ---------------------------------------------------------------------------------------------------
 
