@@ -475,6 +475,7 @@ _FOLDS: Mapping[type[e.Event], Callable[[Folding, Any, int, int], None]] = {
     e.TaskReady: Folding._task_changed,
     e.TaskExpanded: Folding._task_expanded,
     e.TaskDeferred: Folding._task_deferred,
+    e.LaunchPostponed: Folding._task_changed,
     e.TaskQueued: Folding._task_queued,
     e.TaskHeartbeat: Folding._attempt_changed,
     e.TaskCheckpointed: Folding._task_changed,

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 from itertools import count, takewhile
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import msgspec
 
 from tidewheel.core import events as e
 from tidewheel.core.explain import explain_wait
 from tidewheel.core.mapping import instance_name
-from tidewheel.core.waits import wait_of
+from tidewheel.core.waits import Wait, wait_of
 from tidewheel_projections.dags import TaskOutline
 
 WAITS_FOR_MAX_TASKS = "waits: as many tasks of the DAG are under way as its max_tasks allows"
@@ -93,7 +93,13 @@ TaskAndAttemptChange: TypeAlias = (
 )
 #: What changes a task's row; a heartbeat says nothing of the task.
 TaskChange: TypeAlias = (
-    e.TaskReady | e.TaskExpanded | e.TaskDeferred | e.TaskQueued | e.TaskCheckpointed | TaskAndAttemptChange
+    e.TaskReady
+    | e.TaskExpanded
+    | e.TaskDeferred
+    | e.LaunchPostponed
+    | e.TaskQueued
+    | e.TaskCheckpointed
+    | TaskAndAttemptChange
 )
 AttemptEvent: TypeAlias = e.TaskHeartbeat | TaskAndAttemptChange
 ATTEMPT_ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "cancelled"})
@@ -176,6 +182,12 @@ def deferred_attempt(event: e.TaskDeferred, shard_seq: int) -> Attempt:
 def fold_task(row: Task, event: TaskChange, shard_seq: int) -> None:
     """What the event says of the task."""
     row.shard_seq = shard_seq
+    if isinstance(event, e.LaunchPostponed):
+        wait = Wait(
+            cast(e.WaitsFor, row.waits_for), timeout_at=row.timeout_at, detail=row.wait or "{}", ask_at=event.ask_at
+        )
+        row.reason = explain_wait(wait)
+        return
     row.waits_for, row.resume_at, row.timeout_at, row.wait = "", None, None, None
     match event:
         case e.TaskDeferred():

@@ -13,6 +13,7 @@ from tidewheel.core import events as e
 from tidewheel.core.decide import decide
 from tidewheel.core.rules import Rules
 from tidewheel.core.state import Dag, TaskState
+from tidewheel.core.waits import Wait
 from tidewheel.core.workflow import Input, Run, SubWorkflow, Task, TriggerDag, Workflow
 from tidewheel.definition.expressions import CelEvaluator
 from tidewheel.testing.playbook import assert_survives_snapshot
@@ -35,7 +36,8 @@ def asks(name: str, *needs: str, waits: bool = True, dag: str = "report", inputs
 class Site:
     """Several DAGs. ``post`` is what one of them has said to another and nobody has heard yet."""
 
-    def __init__(self, *workflows: Workflow) -> None:
+    def __init__(self, *workflows: Workflow, rules: Rules = CEL) -> None:
+        self.rules = rules
         self.now = NOW
         self.dags: dict[str, Dag] = {}
         self.events: list[e.Event] = []
@@ -46,7 +48,7 @@ class Site:
     def say(self, command: Any) -> list[str]:
         """One DAG decides; the kinds of what came of it."""
         before = self.dags.get(command.dag, Dag(dag=command.dag))
-        decision = decide(before, command, self.now, CEL)
+        decision = decide(before, command, self.now, self.rules)
         assert_survives_snapshot(decision.state)
         if decision.events:
             self.dags[command.dag] = decision.state
@@ -89,6 +91,12 @@ class Site:
     def task(self, name: str, dag: str = "d", run_id: str = "r") -> TaskState:
         """A task of a live run."""
         return self.dags[dag].runs[run_id].task(name)
+
+    def wait(self, name: str, dag: str = "d", run_id: str = "r") -> Wait:
+        """What a deferred task waits for."""
+        found = self.task(name, dag, run_id).wait
+        assert found is not None, f"{name} waits for nothing"
+        return found
 
     def last(self, kind: type[Any]) -> Any:
         """The newest event of a kind."""

@@ -6,13 +6,15 @@ import json
 from typing import Any
 
 import msgspec
-from related import REPORT, Site, asks
+import pytest
+from related import CEL, REPORT, Site, asks
 from scenes import task, workflow
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.child import DEPTH_MAX, child_run_id
 from tidewheel.core.deadlines import timers_of
+from tidewheel.core.explain import explain_wait
 from tidewheel.core.parent import Parent
 from tidewheel.core.workflow import Concurrency, Retry, Workflow
 
@@ -106,3 +108,100 @@ def test_a_definition_that_waits_for_itself_is_refused() -> None:
     s = Site()
     definition = msgspec.json.encode(workflow(asks("t", dag="d"))).decode()
     assert s.say(c.DeployDag(dag="d", version="v", definition=definition)) == []
+
+
+FEW = msgspec.structs.replace(CEL, waiting_runs_max=1)
+
+
+def crowded(*tasks: Any, **more: Any) -> Site:
+    """``report`` is paused, and one run of it waits, which is all that may."""
+    s = Site(workflow(*tasks, **more), REPORT, rules=FEW)
+    s.say(c.PauseDag(dag="report"))
+    s.say(c.StartRun(dag="report", run_id="first"))
+    s.start()
+    s.settle()
+    return s
+
+
+def timers(s: Site) -> list[tuple[int, Any]]:
+    return [one for one in timers_of(s.dags["d"], 10) if isinstance(one[1], c.ResumeTask)]
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_dag_without_room_is_asked_again_for_the_same_run_until_it_has_some(waits: bool) -> None:
+    s = crowded(asks("t", waits=waits), OTHER)
+    assert s.count(e.RunCreated, "report") == 1
+    postponed = s.last(e.LaunchPostponed)
+    assert postponed.reason == "1 runs of DAG 'report' wait for their turn (at most 1 may)"
+    assert explain_wait(s.wait("t")).startswith("waits for room in DAG 'report', asks again at ")
+    delays = []
+    for _ in range(8):
+        ((due, timer),) = timers(s)
+        assert due == s.last(e.LaunchPostponed).ask_at
+        delays.append(due - s.now)
+        s.now = due
+        s.say(timer)
+        s.settle()
+    assert delays == sorted(delays)
+    assert 5_000 <= delays[0] <= 7_500
+    assert 120_000 <= delays[-1] <= 180_000
+    s.say(c.UnpauseDag(dag="report"))
+    ((s.now, timer),) = timers(s)
+    s.say(timer)
+    s.settle()
+    assert s.child() == child_run_id("workflow" if waits else "triggered", "d", "r", "t", 1)
+    assert s.count(e.RunCreated, "report") == 2
+    assert timers(s) == []
+    if waits:
+        assert s.last(e.LaunchPostponed).ask_at is None
+        s.work("report", s.child(), "build")
+        s.settle()
+    assert s.task("t").phase == "success"
+
+
+def test_what_waits_for_room_can_be_cut_short_at_once_and_a_run_that_comes_then_is_called_back() -> None:
+    end = c.CancelRun(dag="d", run_id="r")
+    mark = c.MarkTask(dag="d", run_id="r", task="t", state="success", reason="by hand")
+    for command, kind in ((end, e.TaskCancelled), (mark, e.TaskMarked)):
+        s = crowded(asks("t"), OTHER)
+        ((s.now, timer),) = timers(s)
+        s.say(timer)
+        s.say(c.UnpauseDag(dag="report"))
+        s.deliver(c.LaunchRun)
+        s.say(command)
+        assert isinstance(s.last(kind), kind)
+        assert "r" not in s.dags["d"].runs or s.task("t").phase == "success"
+        s.settle()
+        assert s.last(e.RunCancelRequested).run_id == s.child()
+
+
+def test_a_cancel_that_crosses_the_answer_that_there_is_no_room_ends_the_attempt() -> None:
+    s = Site(workflow(asks("t")), REPORT, rules=FEW)
+    s.say(c.PauseDag(dag="report"))
+    s.say(c.StartRun(dag="report", run_id="first"))
+    s.start()
+    s.say(c.CancelRun(dag="d", run_id="r"))
+    assert s.task("t").cancel_requested
+    s.settle()
+    assert s.count(e.RunCancelled, "d") == 1
+
+
+def test_waiting_for_room_counts_toward_the_time_out() -> None:
+    s = crowded(asks("t", timeout_ms=6_000), OTHER)
+    s.now += 6_000
+    s.say(c.ResumeTask(dag="d", run_id="r", task="t", attempt=1))
+    assert s.last(e.TaskFailed).kind == "timeout"
+
+
+def test_a_dag_without_room_refuses_its_own_runs_which_would_wait_for_each_other() -> None:
+    many = Workflow(id="d", tasks=(asks("t", waits=False, dag="d", for_each=[1, 2, 3]),))
+    s = Site(many, rules=FEW)
+    s.start()
+    s.deliver(c.LaunchRun)
+    s.deliver(c.LaunchRun)
+    s.say(c.PauseDag(dag="d"))
+    while any(isinstance(one, c.LaunchRun) for one in s.post):
+        s.deliver(c.LaunchRun)
+    s.settle()
+    assert s.last(e.TaskFailed).kind in ("launch_refused", "instances")
+    assert s.count(e.LaunchPostponed, "d") == 0

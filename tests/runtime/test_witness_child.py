@@ -62,6 +62,10 @@ def ended(run_id: str, state: str) -> list[Any]:
     ]
 
 
+def postponed(task: str, ask_at: int | None = 9, reason: str = "full") -> Any:
+    return e.LaunchPostponed(dag="d", run_id="r", task=task, attempt=1, at=1, ask_at=ask_at, reason=reason)
+
+
 def judged(*events: Any) -> tuple[list[str], list[str]]:
     """What each DAG's witness says, and where the two disagree."""
     findings = Findings()
@@ -88,6 +92,8 @@ MADE = [made(WAITED, "workflow", "w"), made(STARTED, "triggered", "t")]
         [*ASKED, *MADE, *ended(WAITED, "failed"), failed("w", "run_failed", retry_at=99)],
         [*ASKED, *MADE, *ended(WAITED, "cancelled"), failed("w", "run_failed")],
         [ASKED[1], failed("t", "launch_refused")],
+        [*ASKED, postponed("w"), postponed("t"), postponed("w", 99)],
+        [*ASKED, postponed("w"), postponed("w", None), *MADE],
         [deferred("w", WAITED, "workflow", timeout_at=9), failed("w", "timeout")],
     ],
 )
@@ -102,6 +108,10 @@ def test_two_sides_that_fit_are_good(events: list[Any]) -> None:
         ([deferred("w", WAITED, "trigger")], "waits for trigger, but its action is workflow"),
         ([ASKED[0], MADE[0], succeeded("w", "another")], "was its run, not ('c',"),
         ([deferred("w", WAITED, "workflow", timeout_at=99), failed("w", "timeout")], "before the end of its time"),
+        ([ASKED[0], postponed("w", 1)], "asks again at 1, but that is not later"),
+        ([ASKED[0], postponed("w", reason="")], "no reason is given"),
+        ([ASKED[1], postponed("t", None)], "it ends once there is its run"),
+        ([postponed("w")], "attempt 1"),
         ([made("workflow__d__x", "workflow", "w")], "is not the one that"),
         ([made(WAITED, "manual", "w")], "names a parent"),
         ([made(WAITED, "workflow", "w", depth=17)], "stands below 17 others"),

@@ -3,7 +3,8 @@
 A task whose action is ``trigger`` ends when the other DAG has the run; one whose action is ``workflow`` waits for the
 run's end. The run's id follows from the attempt that asks for it, so that a request that comes twice is one run, and
 the next attempt's is another. Both sides may live in different shards: the asking one sends ``LaunchRun``, the other
-answers with ``ReportLaunch`` and, if somebody waits, at the end with ``ReportRunEnd``.
+answers with ``ReportLaunch`` and, if somebody waits, at the end with ``ReportRunEnd``. A DAG without room answers
+"later": the attempt waits and asks again, for the same run.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from tidewheel.core.waits import Wait
 DEPTH_MAX: Final = 16
 #: How the ids of such runs begin: nobody else may take them.
 CHILD_PREFIXES: Final = ("triggered__", "workflow__")
+#: How long an attempt waits that was told "later", doubling up to the second figure.
+_ASK_AGAIN_MS: Final = (5_000, 120_000)
 
 
 class Child(msgspec.Struct, frozen=True):
@@ -35,9 +38,23 @@ def child_run_id(kind: ChildKind, dag: str, run_id: str, task: str, attempt: int
     return f"{kind}__{dag}__{attempt_hash}"
 
 
+def ask_again_in(run_id: str, postponed: int) -> int:
+    """After how many milliseconds to ask for ``run_id`` again, put off ``postponed`` times before; half as long again
+    at most by its hash, so that a thousand that were put off together do not come together."""
+    least, most = _ASK_AGAIN_MS
+    delay = min(most, least << min(postponed, 10))
+    return delay + delay * int(run_id[-4:], 16) // 2**17
+
+
 def child_of(wait: Wait | None) -> Child | None:
     """The run whose end a deferred attempt waits for; None if it waits for something else."""
     return _child(wait, "workflow")
+
+
+def to_recall(wait: Wait | None) -> Child | None:
+    """The run that is to end before the attempt that waits for it can be cut short. None if there is none yet, as far
+    as the attempt was told: of one that was just made the answer is to come, and nobody waiting it is called back."""
+    return None if wait is None or wait.ask_at is not None else child_of(wait)
 
 
 def launched_by(wait: Wait | None) -> Child | None:

@@ -255,12 +255,14 @@ class LaunchRun(Command, frozen=True, kw_only=True):
 
 
 class ReportLaunch(AttemptCommand, frozen=True, kw_only=True):
-    """To the attempt that asked for a run: it exists; or, with ``refused``, why there is none."""
+    """To the attempt that asked for a run: it exists; or, with ``refused``, why there is none; or, with ``later``, why
+    there is none yet: ask again."""
 
     child_dag: str
     child_run_id: str
     kind: ChildKind
     refused: str = ""
+    later: str = ""
 
 
 class ReportRunEnd(AttemptCommand, frozen=True, kw_only=True):

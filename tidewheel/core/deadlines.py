@@ -132,6 +132,12 @@ def armed_by(event: e.Event, state: Aggregate, backlog_runs: int) -> tuple[int, 
         case e.TaskDeferred():
             wakes_at = wait_of(event).wakes_at
             return None if wakes_at is None else (wakes_at, c.ResumeTask(**attempt_fields(event)))
+        case e.LaunchPostponed():
+            assert isinstance(state, Dag)
+            asking = state.runs.get(event.run_id)
+            wait = None if asking is None else asking.task(event.task).waiting(event.attempt)
+            again = None if wait is None else wait.wakes_at
+            return None if again is None else (again, c.ResumeTask(**attempt_fields(event)))
         case e.TaskExpanded():
             return (event.at, c.BeginInstances(dag=event.dag, run_id=event.run_id, task=event.task))
         case e.TasksCleared():

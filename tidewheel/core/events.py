@@ -312,6 +312,13 @@ class TaskDeferred(TaskEvent, frozen=True, kw_only=True):
     detail: str = "{}"
 
 
+class LaunchPostponed(TaskEvent, frozen=True, kw_only=True):
+    """The DAG that the attempt asks for a run has no room: it asks again at ``ask_at``. None: its run exists now."""
+
+    ask_at: int | None = None
+    reason: str = ""
+
+
 class TaskQueued(TaskEvent, frozen=True, kw_only=True):
     """Attempt ``attempt`` waits in its pool."""
 
@@ -565,6 +572,7 @@ AnyDagEvent = (
     | TaskReady
     | TaskExpanded
     | TaskDeferred
+    | LaunchPostponed
     | TaskQueued
     | TaskLeased
     | TaskStarted

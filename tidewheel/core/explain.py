@@ -16,6 +16,8 @@ def explain_wait(wait: Wait) -> str:
 
 
 def _what(wait: Wait) -> str:
+    if wait.ask_at is not None and (child := launched_by(wait)) is not None:
+        return f"room in DAG '{child.dag}', asks again at {rfc3339(wait.ask_at)}"
     if wait.waits_for == "approval" and (roles := wait.asked.get("roles")):
         return f"an approval by {' or '.join(map(str, roles))}"
     if wait.waits_for == "run" and "run_id" in wait.asked:

@@ -16,6 +16,14 @@ def has_room(state: Dag, rules: Rules) -> bool:
     return waiting < rules.waiting_runs_max and (not waiting or state.input_bytes < rules.waiting_bytes_max)
 
 
+def why_no_room(state: Dag, rules: Rules) -> str:
+    """Why no more run of the DAG may wait for its turn; empty if one may."""
+    if has_room(state, rules):
+        return ""
+    waiting, bound = len(state.queued_runs), rules.waiting_runs_max
+    return f"{waiting:,} runs of DAG '{state.dag}' wait for their turn (at most {bound:,} may)"
+
+
 def has_much_room(state: Dag, rules: Rules) -> bool:
     """Whether a DAG that was put off goes on: at half the bound, so that it does not stop and go with each run."""
     waiting = len(state.queued_runs)

@@ -50,6 +50,7 @@ TASK: Mapping[tuple[TaskPhase, type[e.Event]], TaskPhase] = {
     ("scheduled", e.TaskDeferred): "deferred",
     ("retrying", e.TaskDeferred): "deferred",
     ("deferred", e.TaskExpanded): "deferred",
+    ("deferred", e.LaunchPostponed): "deferred",
     ("deferred", e.TaskSucceeded): "success",
     ("deferred", e.TaskFailed): "failed",
     ("deferred", e.TaskSkipped): "skipped",

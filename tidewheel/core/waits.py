@@ -55,6 +55,9 @@ class Wait(msgspec.Struct, frozen=True):
     resume_at: int | None = None
     timeout_at: int | None = None
     detail: str = "{}"
+    #: Of an attempt that asks for a run where there is no room: when it asks again, and how often it was put off.
+    ask_at: int | None = None
+    postponed: int = 0
 
     @property
     def asked(self) -> dict[str, Any]:
@@ -63,8 +66,8 @@ class Wait(msgspec.Struct, frozen=True):
 
     @property
     def wakes_at(self) -> int | None:
-        """When the wait ends by itself, one way or the other; None: only what it waits for ends it."""
-        instants = [at for at in (self.resume_at, self.timeout_at) if at is not None]
+        """When the attempt does something by itself: ends, one way or the other, or asks again; None: never."""
+        instants = [at for at in (self.resume_at, self.timeout_at, self.ask_at) if at is not None]
         return min(instants, default=None)
 
 

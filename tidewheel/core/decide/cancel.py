@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidewheel.core import events as e
-from tidewheel.core.child import Child, child_of
+from tidewheel.core.child import Child, to_recall
 from tidewheel.core.commands import RecallRun
 from tidewheel.core.decide.decision import Decision, last_attempt
 from tidewheel.core.decide.queue import release
@@ -64,7 +64,7 @@ def _cancel_one(d: Decision[Dag], run_id: str, name: str, *, actor: str, reason:
     if task.phase in TASK_ENDED or task.cancel_requested:
         return
     attempt = last_attempt(d, run_id, name)
-    child = child_of(task.wait)
+    child = to_recall(task.wait)
     if child is not None:
         d.record(e.TaskCancelRequested(**attempt, at=d.now, actor=actor, worker="", reason=reason))
         recall(d, child, f"the task that waits for it was cancelled{f': {reason}' if reason else ''}")

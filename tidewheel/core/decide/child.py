@@ -1,4 +1,5 @@
-"""What an attempt that asked another DAG for a run is told: that there is one, or why not, and later how it ended.
+"""What an attempt that asked another DAG for a run is told: that there is one, or why not, or not yet, and later how
+it ended.
 
 Whatever comes for an attempt that waits no longer changes nothing; a run that it left behind is called back.
 """
@@ -15,6 +16,7 @@ from tidewheel.core.child import Child, child_of, launched_by
 from tidewheel.core.decide.cancel import cancelled_as_decided, recall
 from tidewheel.core.decide.decision import Decision, last_attempt
 from tidewheel.core.decide.flow import advance
+from tidewheel.core.decide.launch import postpone
 from tidewheel.core.decide.task import next_try
 from tidewheel.core.state import Dag
 from tidewheel.core.waits import Wait
@@ -31,10 +33,22 @@ def decide_report_launch(d: Decision[Dag], command: c.ReportLaunch) -> None:
     cancelled = d.state.runs[command.run_id].task(command.task).cancel_requested
     if command.refused:
         _fail(d, command.run_id, command.task, "launch_refused", command.refused, again=True)
+    elif command.later:
+        _put_off(d, command, wait)
     elif command.kind == "triggered":
         _succeed(d, command.run_id, command.task, {"dag": child.dag, "run_id": child.run_id})
     elif cancelled:
         recall(d, child, "the task that waits for it was cancelled")  # the first word may have come before the run was
+    elif wait is not None and wait.ask_at is not None:
+        d.record(e.LaunchPostponed(**last_attempt(d, command.run_id, command.task), at=d.now))
+
+
+def _put_off(d: Decision[Dag], command: c.ReportLaunch, wait: Wait | None) -> None:
+    """The other DAG has no room: ask again later, unless that is settled already."""
+    if d.state.runs[command.run_id].task(command.task).cancel_requested:
+        _cancelled(d, command.run_id, command.task, command.later)
+    elif wait is not None and wait.ask_at is None:
+        postpone(d, command.run_id, command.task, command.later)
 
 
 def decide_report_run_end(d: Decision[Dag], command: c.ReportRunEnd) -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
-from tidewheel.core.child import child_of
+from tidewheel.core.child import to_recall
 from tidewheel.core.clearing import cleared_tasks
 from tidewheel.core.decide.cancel import cancel_instances, recall
 from tidewheel.core.decide.decision import Decision, last_attempt
@@ -97,7 +97,7 @@ def needs_end(run: RunState, name: str) -> bool:
     """Whether attempts of the task, of its instances, or the run that it waits for, must end before a person's word can
     take effect."""
     task = run.task(name)
-    return task.live or (task.phase == "deferred" and (task.fan is not None or child_of(task.wait) is not None))
+    return task.live or (task.phase == "deferred" and (task.fan is not None or to_recall(task.wait) is not None))
 
 
 def end_live(d: Decision[Dag], run_id: str, name: str, *, actor: str, reason: str) -> None:
@@ -106,7 +106,7 @@ def end_live(d: Decision[Dag], run_id: str, name: str, *, actor: str, reason: st
     if run_id not in d.state.runs:
         return
     task = d.state.runs[run_id].task(name)
-    if (child := child_of(task.wait)) is not None:
+    if (child := to_recall(task.wait)) is not None:
         recall(d, child, f"the task that waits for it was {_DECIDED[task.then]}{f': {reason}' if reason else ''}")
         return
     if task.live:

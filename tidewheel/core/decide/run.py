@@ -17,7 +17,7 @@ from tidewheel.core.expressions import Scope
 from tidewheel.core.graph import Definition
 from tidewheel.core.inputs import check_inputs
 from tidewheel.core.parent import Parent
-from tidewheel.core.room import has_room
+from tidewheel.core.room import why_no_room
 from tidewheel.core.rules import INPUTS_BYTES_MAX
 from tidewheel.core.run_ids import is_past_slot
 from tidewheel.core.scope import SCHEDULED, rfc3339, run_names
@@ -90,10 +90,8 @@ def overloaded(d: Decision[Dag]) -> str:
     holds back its own."""
     if d.rules.shard_full:
         return f"the shard of DAG '{d.state.dag}' holds as many runs as it may ({d.rules.shard_runs_max:,}); ask later"
-    if not has_room(d.state, d.rules):
-        waiting, bound = len(d.state.queued_runs), d.rules.waiting_runs_max
-        return f"{waiting:,} runs of DAG '{d.state.dag}' wait for their turn (at most {bound:,} may); ask later"
-    return ""
+    why = why_no_room(d.state, d.rules)
+    return f"{why}; ask later" if why else ""
 
 
 def has_been(state: Dag, run_id: str) -> bool:

@@ -1,4 +1,4 @@
-"""How a deferred attempt ends: what it waited for came, or its time ran out."""
+"""How a deferred attempt ends: what it waited for came, or its time ran out; or it asks again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from tidewheel.core import events as e
 from tidewheel.core.decide.child import time_out_child
 from tidewheel.core.decide.decision import Decision, last_attempt
 from tidewheel.core.decide.flow import advance
+from tidewheel.core.decide.launch import ask_again
 from tidewheel.core.decide.task import output_fault
+from tidewheel.core.expressions import ExpressionError
 from tidewheel.core.scope import rfc3339
 from tidewheel.core.state import Dag
 from tidewheel.core.waits import FAULT, WATCHED, Wait
@@ -27,8 +29,13 @@ def decide_resume_task(d: Decision[Dag], command: c.ResumeTask) -> None:
         fail_wait(d, command.run_id, command.task, "expression", str(fault))
     elif wait.wakes_at == wait.resume_at:
         end_wait(d, command.run_id, command.task)
-    else:
+    elif wait.timeout_at is not None and wait.timeout_at <= d.now:
         _time_out(d, command.run_id, command.task, wait)
+    else:
+        try:
+            ask_again(d, command.run_id, command.task)
+        except ExpressionError as error:
+            fail_wait(d, command.run_id, command.task, "expression", f"inputs: {error}")
 
 
 def decide_approval(d: Decision[Dag], command: c.DecideApproval) -> None:

@@ -46,6 +46,7 @@ from tidewheel.core.fold.run import (
     fold_run_watched,
 )
 from tidewheel.core.fold.task import (
+    fold_launch_postponed,
     fold_lease_expired,
     fold_report_refused,
     fold_task_cancel_requested,
@@ -92,6 +93,7 @@ FOLDS: Mapping[type[e.Event], Callable[[Any, Any], Any]] = {
     e.TaskReady: fold_task_ready,
     e.TaskExpanded: fold_task_expanded,
     e.TaskDeferred: fold_task_deferred,
+    e.LaunchPostponed: fold_launch_postponed,
     e.TaskQueued: fold_task_queued,
     e.TaskLeased: fold_task_leased,
     e.TaskStarted: fold_task_started,

@@ -66,6 +66,15 @@ def fold_task_deferred(state: Dag, event: e.TaskDeferred) -> Dag:
     return _with_task(state, run, event, task, deferred)
 
 
+def fold_launch_postponed(state: Dag, event: e.LaunchPostponed) -> Dag:
+    """It asks for its run again later, or needs to no more."""
+    run = state.runs[event.run_id]
+    task = run.task(event.task)
+    assert task.wait is not None, f"{event.task} waits for nothing"
+    wait = replace(task.wait, ask_at=event.ask_at, postponed=task.wait.postponed + 1)
+    return _with_task(state, run, event, task, replace(task, phase=next_task_phase(task.phase, event), wait=wait))
+
+
 def fold_task_queued(state: Dag, event: e.TaskQueued) -> Dag:
     """A new attempt begins its life."""
     run = state.runs[event.run_id]

@@ -47,6 +47,13 @@ class Asked:
         if event.waits_for == "workflow" and child is not None:
             self.waiting[event.run_id, event.task, event.attempt] = (child, at)
 
+    def postponed(self, wait: e.TaskDeferred, event: e.LaunchPostponed, at: Place) -> None:
+        """The attempt has no run yet, and will ask again; or has one now."""
+        if event.ask_at is None:
+            self.begins(wait, at)
+        else:
+            self.waiting.pop((wait.run_id, wait.task, wait.attempt), None)
+
     def ends_wait(self, wait: e.TaskDeferred, event: e.RunEvent, at: Place) -> None:
         """The attempt waits no longer: keep what it says of its run."""
         self.waiting.pop((wait.run_id, wait.task, wait.attempt), None)
@@ -73,6 +80,17 @@ def wrong_wait(event: e.TaskDeferred, action: TriggerDag | SubWorkflow) -> str:
     child = _named(event)
     right = (action.dag, child_run_id(kind, event.dag, event.run_id, event.task, event.attempt))
     return "" if child in (None, right) else f"asks for {child}, not for {right}"
+
+
+def wrong_postponement(event: e.LaunchPostponed, wait: e.TaskDeferred | None) -> str:
+    """What is wrong with an attempt's asking for its run later."""
+    if wait is None or wait.waits_for not in ("trigger", "workflow") or _named(wait) is None:
+        return "it asks for no run"
+    if event.ask_at is None:
+        return "" if wait.waits_for == "workflow" else "it ends once there is its run"
+    if event.ask_at <= event.at:
+        return "that is not later"
+    return "" if event.reason else "no reason is given"
 
 
 def wrong_output(event: e.TaskSucceeded, wait: e.TaskDeferred) -> str:

@@ -10,7 +10,7 @@ import msgspec
 from tidewheel.core import events as e
 from tidewheel.core.mapping import instance_name, written_task
 from tidewheel.core.workflow import RunWait, SubWorkflow, Switch, TimeWait, TriggerDag, WaitFor
-from tidewheel.runtime.witness.child import names_child, wrong_output, wrong_wait
+from tidewheel.runtime.witness.child import names_child, wrong_output, wrong_postponement, wrong_wait
 from tidewheel.runtime.witness.rules import ENDS, holds, may_hold
 from tidewheel.runtime.witness.standing import RunStanding, named
 from tidewheel.runtime.witness.task import ACTIVE, LIVE, UNSTARTED, TaskRecord
@@ -78,6 +78,17 @@ class RunWitness(RunStanding):
             task.worker = ""
             task.cancel_requested = False
             task.wait = event
+            task.postponed = False
+
+    def _postponed(self, task: TaskRecord, event: e.LaunchPostponed) -> None:
+        if not self._is_now(task, event, frozenset({"deferred"})):
+            return
+        if task.cancel_requested or (wrong := wrong_postponement(event, task.wait)):
+            wrong = "is to end" if task.cancel_requested else wrong
+            self._findings.add(3, f"{named(event)} asks again at {event.ask_at}, but {wrong}")
+        elif task.wait is not None:
+            task.postponed = event.ask_at is not None
+            self._limits.asked.postponed(task.wait, event, self._findings.at)
 
     def _queued(self, task: TaskRecord, event: e.TaskQueued) -> None:
         definition = self.definition.tasks[written_task(event.task)]
@@ -270,7 +281,7 @@ class RunWitness(RunStanding):
         task.phase = "retrying"
 
     def _cancel_requested(self, task: TaskRecord, event: e.TaskCancelRequested) -> None:
-        waits = task.wait is not None and task.wait.waits_for == "workflow"
+        waits = task.wait is not None and task.wait.waits_for == "workflow" and not task.postponed
         if self._is_now(task, event, LIVE | {"deferred"} if waits else LIVE):
             self._check_worker(task, event)
             task.cancel_requested = True
@@ -355,7 +366,7 @@ class RunWitness(RunStanding):
 
     def _must_end(self, task: TaskRecord) -> bool:
         """Whether something of the task is at work: an attempt, instances, or a run that it waits for."""
-        waits = task.wait is None or names_child(task.wait)
+        waits = task.wait is None or (names_child(task.wait) and not task.postponed)
         return task.phase in LIVE or (task.phase == "deferred" and waits)
 
     def _cleared(self, name: str, task: str) -> TaskRecord | None:
@@ -375,6 +386,7 @@ _APPLY: dict[type[e.Event], Callable[[RunWitness, TaskRecord, Any], None]] = {
     e.TaskReady: RunWitness._ready,
     e.TaskExpanded: RunWitness._expanded,
     e.TaskDeferred: RunWitness._deferred,
+    e.LaunchPostponed: RunWitness._postponed,
     e.TaskQueued: RunWitness._queued,
     e.TaskLeased: RunWitness._leased,
     e.TaskStarted: RunWitness._started,

@@ -23,6 +23,7 @@ class TaskRecord:
         "failed",
         "items",
         "phase",
+        "postponed",
         "then",
         "wait",
         "worker",
@@ -42,6 +43,8 @@ class TaskRecord:
         self.cancel_requested = False
         #: Of an attempt that waits without a worker: how its wait began.
         self.wait: TaskDeferred | None = None
+        #: It asks for a run, and was told that there is none yet.
+        self.postponed = False
         #: What a person decided for when it is not live any more.
         self.then = ""
 

@@ -75,15 +75,14 @@ def _other_run(rng: random.Random) -> RunWait:
     return RunWait(dag=rng.choice(DAGS), run_id=f"r{rng.randint(0, 25)}", states=states)
 
 
-def _ask(rng: random.Random, dag: str) -> Action:
+def _ask(rng: random.Random, dag: str) -> TriggerDag | SubWorkflow:
     """Ask another DAG for a run: one that is there or not, and takes these inputs or not. Those that wait for each
     other's runs do so in one direction, or two of them could stand still for ever."""
     inputs = {"n": NUMBER} if rng.random() < 0.2 else {}
     below = DAGS[DAGS.index(dag) + 1 :]
     if below and rng.random() < 0.6:
         return SubWorkflow(dag=rng.choice(below), inputs=inputs)
-    # One that started itself over and over, a few at a time, would be a flood before its depth is reached.
-    return TriggerDag(dag=rng.choice((*below, "nobody")), inputs=inputs)
+    return TriggerDag(dag=rng.choice((*below, *below, dag, "nobody")), inputs=inputs)
 
 
 def _condition(rng: random.Random, rule: TriggerRule, needs: Sequence[str]) -> str | None:
@@ -133,7 +132,10 @@ def write_workflow(rng: random.Random, dag: str, *, schedule: bool) -> Workflow:
     if len(tasks) > 1 and rng.random() < 0.4:
         number = rng.randrange(1, len(tasks))
         timeout_ms = rng.choice([None, None, 2_000, 60_000])
-        tasks[number] = msgspec.structs.replace(tasks[number], action=_ask(rng, dag), timeout_ms=timeout_ms)
+        action = _ask(rng, dag)
+        # One that starts itself does so once a run: a few at a time are 3^16 before its chains are too long.
+        items = None if action.dag == dag else tasks[number].for_each
+        tasks[number] = msgspec.structs.replace(tasks[number], action=action, timeout_ms=timeout_ms, for_each=items)
     catchup = rng.choice(_CATCHUPS)
     overlap: Overlap = rng.choice(_OVERLAPS) if catchup != "all" else "queue"
     every = Schedule(every_ms=rng.choice([30_000, 150_000]), catchup=catchup, overlap=overlap)
