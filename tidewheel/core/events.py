@@ -90,8 +90,7 @@ class DagPaused(DagEvent, frozen=True, kw_only=True):
 
 
 class DagUnpaused(DagEvent, frozen=True, kw_only=True):
-    """The DAG goes on; the catch-up policy judged the slots that passed (``SlotsSkipped`` follows for those
-    dropped)."""
+    """The DAG goes on; of the slots that passed, ``SlotsSkipped`` follows for those that the catch-up policy drops."""
 
     reason: str = ""
 
@@ -109,8 +108,7 @@ class SlotsSkipped(DagEvent, frozen=True, kw_only=True):
 
 
 class BackfillStarted(BackfillEvent, frozen=True, kw_only=True):
-    """Runs are to be made for the ``slots`` slots of the schedule from ``first`` to ``last``, which are slots
-    themselves."""
+    """Runs are to be made for the ``slots`` slots of the schedule from ``first`` to ``last``, both included."""
 
     first: int
     last: int
