@@ -17,6 +17,7 @@ from psycopg.types.numeric import Int8Dumper
 
 from tidewheel.log.interface import Log, LogError, Reader
 from tidewheel_projections.journal import Place
+from tidewheel_projections.locks import Lock
 from tidewheel_projections.schema import LIVE, Connection, migrate, use_schema
 from tidewheel_projections.session import Replaced, Session
 from tidewheel_projections.store import Store
@@ -32,7 +33,6 @@ READ_S = 0.5
 BEAT_S = 2.0
 BACK_OFF_S = (0.2, 10.0)
 STANDBY_S = 1.0
-_WRITER_LOCK = 0x7469_6465_0002
 
 #: The server is gone, or somebody dropped the tables: both are cured by connecting (and migrating) again.
 _AWAY: tuple[type[psycopg.Error], ...] = (
@@ -133,7 +133,7 @@ class Projector:
     def _become_writer(self, connection: Connection, stop: threading.Event) -> bool:
         waiting = False
         while not stop.is_set():
-            found = connection.execute("SELECT pg_try_advisory_lock(%s)", (_WRITER_LOCK,)).fetchone()
+            found = connection.execute("SELECT pg_try_advisory_lock(%s)", (Lock.WRITER,)).fetchone()
             if found is not None and found[0]:
                 if waiting:
                     _log.info("writer_lock_taken")

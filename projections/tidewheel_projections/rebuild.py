@@ -18,6 +18,7 @@ from psycopg import sql
 from tidewheel.log.interface import Log, Record
 from tidewheel.runtime.repairs import Repair
 from tidewheel_projections.journal import Place, Track
+from tidewheel_projections.locks import Lock
 from tidewheel_projections.projector import BATCH_MAX, connect
 from tidewheel_projections.schema import LIVE, Connection, drop_schema, migrate, use_schema
 from tidewheel_projections.session import Session
@@ -30,8 +31,6 @@ _VERIFIED = "tidewheel_verified"
 #: Without a record for so long, a partition that should have more is given up.
 SILENCE_S = 30.0
 DIFFERENCES_MAX = 100
-#: Keeps two rebuilds or verifications from sharing a schema.
-_REPLAY_LOCK = 0x7469_6465_0003
 
 Progress = Callable[[int], None]
 
@@ -82,7 +81,7 @@ def verify(dsn: str, log: Log, progress: Progress | None = None) -> list[Differe
 
 
 def _become_only_replay(connection: Connection) -> None:
-    found = connection.execute("SELECT pg_try_advisory_lock(%s)", (_REPLAY_LOCK,)).fetchone()
+    found = connection.execute("SELECT pg_try_advisory_lock(%s)", (Lock.REPLAY,)).fetchone()
     if found is None or not found[0]:
         raise ReplayFailed("another rebuild or verification of this database is under way; wait for it to end")
 

@@ -13,11 +13,11 @@ from typing import Any, Literal, TypeAlias
 import psycopg
 from psycopg import sql
 
+from tidewheel_projections.locks import Lock
+
 LIVE = "tidewheel"
 #: ``before``: safe while the old code still runs. ``after``: only once none does.
 Phase: TypeAlias = Literal["before", "after"]
-#: Keeps two processes from migrating at once; any number will do that nobody else uses.
-_MIGRATION_LOCK = 0x7469_6465_0001
 
 Connection: TypeAlias = psycopg.Connection[Any]
 
@@ -37,7 +37,7 @@ def migrate(connection: Connection, schema: str = LIVE, phase: Phase = "before")
     """Make or update the schema in one transaction; gives the files applied. Several processes may try at once."""
     applied: list[str] = []
     with connection.transaction():
-        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (Lock.MIGRATION,))
         connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema)))
         connection.execute(sql.SQL("SET LOCAL search_path = {}").format(sql.Identifier(schema)))
         done = _applied(connection, schema)

@@ -72,7 +72,7 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
     docs = '    """Scheduled runs stop, requested runs wait."""\n\n'
     patched(root / "tidewheel/core/events.py", docs, f'{docs}    ticket: str = ""\n')
-    said = "actor=command.actor, reason=command.reason))\n\n\ndef decide_unpause_dag"
+    said = "e.DagPaused(dag=command.dag, at=d.now, actor=command.actor, reason=command.reason)"
     ticket = said.replace("reason=command.reason", 'reason=command.reason, ticket=command.reason.partition("#")[2]')
     patched(root / "tidewheel/core/decide/dag.py", said, ticket)
     patched(root / "tidewheel/core/snapshot.py", "FORMAT = _shape()", 'FORMAT = _shape() + "+"')

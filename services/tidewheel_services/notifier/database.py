@@ -7,11 +7,9 @@ from typing import Any, TypeAlias
 
 import psycopg
 
-Connection: TypeAlias = psycopg.Connection[Any]
+from tidewheel_projections.locks import Lock
 
-_MIGRATION_LOCK = 0x7469_6465_0004
-#: Held by the one notifier that works; others stand by.
-_WORKING_LOCK = 0x7469_6465_0003
+Connection: TypeAlias = psycopg.Connection[Any]
 
 
 def connect(dsn: str) -> Connection:
@@ -30,13 +28,13 @@ def connect(dsn: str) -> Connection:
 def prepare(connection: Connection) -> None:
     """Make the tables. Several may try at once."""
     with connection.transaction():
-        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (Lock.NOTIFIER_MIGRATION,))
         connection.execute(resources.files("tidewheel_services.notifier").joinpath("schema.sql").read_bytes())
 
 
 def take_turn(connection: Connection) -> bool:
     """Whether this session is the one that works from now on, until it ends."""
-    found = connection.execute("SELECT pg_try_advisory_lock(%s)", (_WORKING_LOCK,)).fetchone()
+    found = connection.execute("SELECT pg_try_advisory_lock(%s)", (Lock.NOTIFIER,)).fetchone()
     return found is not None and bool(found[0])
 
 

@@ -21,6 +21,7 @@ from tidewheel.core.attempt import AttemptKey
 from tidewheel.core.commands import ReportWait
 from tidewheel.log.interface import COMMANDS, Append, Log, LogError, Producer
 from tidewheel.wire.codec import encode
+from tidewheel_projections.locks import Lock
 from tidewheel_projections.reads import list_waits
 from tidewheel_services.waiter.polling import Came, Hopeless, Look, NotYet, Polled, Poller
 from tidewheel_services.waiter.records import Awaited, Records
@@ -34,8 +35,6 @@ FLUSH_S: Final = 10.0
 #: Requests at the same time.
 THREADS: Final = 32
 _PAGE: Final = 1_000
-#: Held by the one waiter that works.
-_WORKING_LOCK: Final = 0x7469_6465_0005
 
 T = TypeVar("T", bound=msgspec.Struct)
 Connection: TypeAlias = psycopg.Connection[Any]
@@ -210,5 +209,5 @@ def _open_waits(connection: Connection, waits_for: str, kind: type[T]) -> dict[A
 
 def _takes_turn(connection: Connection) -> bool:
     """Whether this session is the one that works from now on, until it ends."""
-    found = connection.execute("SELECT pg_try_advisory_lock(%s)", (_WORKING_LOCK,)).fetchone()
+    found = connection.execute("SELECT pg_try_advisory_lock(%s)", (Lock.WAITER,)).fetchone()
     return found is not None and bool(found[0])
