@@ -56,8 +56,9 @@ class Follower:
         self._holders: dict[tuple[str, str, str], tuple[int, str]] = {}
         #: What attempts have left for the next one of their task.
         self._checkpoints: dict[tuple[str, str, str], str] = {}
-        #: What each leased attempt is to be given.
-        self._given: dict[AttemptPlace, str | None] = {}
+        #: What each leased attempt may be given: what was left for it, or what it has left itself since, as a new owner
+        #: sends leases again; and mail comes late.
+        self._given: dict[AttemptPlace, list[str | None]] = {}
         self._ended: dict[tuple[str, str, str], int] = {}
         self._workflows: dict[tuple[str, str], dict[str, Task]] = {}
         #: The tasks of each run, as its version defines them.
@@ -94,8 +95,8 @@ class Follower:
             key = (message.dag, message.run_id, message.task, message.attempt)
             if key not in self.leased:
                 self._world.violate(f"mail assigns {_named(key)} before the journal has its lease")
-            elif message.checkpoint not in (self._given[key], self._checkpoints.get(key[:3])):
-                left = self._given[key]
+            elif message.checkpoint not in self._given[key]:
+                left = self._given[key][0]
                 self._world.violate(f"{_named(key)} is given {message.checkpoint}, but {left} was left for it")
         elif isinstance(message, Reply) and message.position:
             topic, partition, shard_seq = message.position.split("/")
@@ -125,10 +126,11 @@ class Follower:
             case e.TaskLeased():
                 key = (event.dag, event.run_id, event.task, event.attempt)
                 self.leased.add(key)
-                self._given[key] = self._checkpoints.get(key[:3])
+                self._given[key] = [self._checkpoints.get(key[:3])]
                 self._holders[event.dag, event.run_id, event.task] = (event.attempt, event.worker)
             case e.TaskCheckpointed():
                 self._checkpoints[event.dag, event.run_id, event.task] = event.checkpoint
+                self._given[event.dag, event.run_id, event.task, event.attempt].append(event.checkpoint)
             case e.LeaseExpired():
                 self._judge_expiry(event, place[1], writer)
             case e.PoolEvent():
