@@ -8,15 +8,19 @@ from typing import Any
 import msgspec
 import pytest
 from immutables import Map
-from mapped import WHERE, begun, fail, kinds, lease, succeed
+from mapped import CEL, WHERE, begun, fail, kinds, lease, succeed
 from scenes import NOW, definition, task, workflow
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.decide import reopen
 from tidewheel.core.mail import StopAttempt
-from tidewheel.core.workflow import Concurrency, Deadline, Input, Retry
-from tidewheel.testing.playbook import Outcome
+from tidewheel.core.scope import slot_run_id
+from tidewheel.core.state import Dag
+from tidewheel.core.workflow import Concurrency, Deadline, Input, Overlap, Retry, Schedule
+from tidewheel.testing.playbook import Given, Outcome, given
+
+MINUTE = 60_000
 
 
 def clear(outcome: Outcome, *tasks: str, at: int = NOW, **more: Any) -> Outcome:
@@ -149,6 +153,55 @@ def test_a_reopened_run_waits_for_its_turn_among_the_others() -> None:
     assert outcome.when(c.StartRun(dag="d", run_id="r"), at=NOW).decision.answer.created is False  # type: ignore[union-attr]
     outcome = outcome.when(c.CancelRun(dag="d", run_id="s"), at=NOW)
     assert kinds(outcome)[-2:] == [("RunStarted", ""), ("TaskQueued", "a")]
+
+
+def slots(scene: Given | Outcome, *ends: int, overlap: Overlap = "cancel_running", max_runs: int = 1) -> Outcome:
+    """Slots of a schedule of ten minutes come due at these minutes, and the run of each succeeds."""
+    schedule = Schedule(cron=("*/10 * * * *",), overlap=overlap)
+    of = workflow(task("a"), schedule=schedule, concurrency=Concurrency(max_runs=max_runs))
+    outcome = scene.when(c.DeployDag(dag="d", version=overlap, definition=definition(of)), at=NOW)
+    for minute in ends:
+        outcome = of_slot(outcome.when(c.FireSchedule(dag="d"), at=NOW + minute * MINUTE), minute)
+    return outcome
+
+
+def of_slot(outcome: Outcome, minute: int, attempt: int = 1) -> Outcome:
+    """The run of the slot succeeds."""
+    at = {"run_id": slot_run_id(NOW + minute * MINUTE), "dag": "d", "task": "a", "attempt": attempt, "worker": "w"}
+    outcome = outcome.when(c.GrantSlot(**at, pool="default", mail_partition=0), at=NOW)
+    return outcome.when(c.ReportSuccess(**at, started_at=NOW, ended_at=NOW), at=NOW)
+
+
+def moves(outcome: Outcome) -> list[tuple[str, str]]:
+    """What runs come to by the last command, with the hour and minute of their slots."""
+    events = [event for event in outcome.decision.events if type(event) in (e.RunStarted, e.RunSucceeded)]
+    return [(type(event).__name__, event.run_id[-9:-4]) for event in events if isinstance(event, e.RunEvent)]
+
+
+def test_of_runs_that_replace_each_other_those_reopened_are_at_work_one_by_one() -> None:
+    """By the time of their slots, in whatever order they were reopened."""
+    scene = slots(given(Dag(dag="d"), rules=CEL), 10, 20, max_runs=2)
+    scene = scene.when(c.PauseDag(dag="d"), at=NOW)
+    for minute in (20, 10):
+        scene = clear(scene, "a", run_id=slot_run_id(NOW + minute * MINUTE)).then(e.RunReopened, e.TasksCleared)
+    outcome = scene.when(c.UnpauseDag(dag="d"), at=NOW)
+    assert moves(outcome) == [("RunStarted", "00:10")]
+    outcome = of_slot(outcome, 10, attempt=2)
+    assert moves(outcome) == [("RunSucceeded", "00:10"), ("RunStarted", "00:20")]
+    assert moves(of_slot(outcome, 20, attempt=2)) == [("RunSucceeded", "00:20")]
+
+
+def test_a_reopened_run_that_replaces_others_waits_for_what_is_at_work_and_not_for_what_waits_behind_it() -> None:
+    """The DAG has another ``overlap`` meanwhile, so that nothing cancels the runs before it and behind it."""
+    scene = slots(given(Dag(dag="d"), rules=CEL), 10)
+    scene = slots(scene, overlap="queue")
+    for minute in (20, 30):
+        scene = scene.when(c.FireSchedule(dag="d"), at=NOW + minute * MINUTE)
+    scene = clear(scene, "a", run_id=slot_run_id(NOW + 10 * MINUTE)).then(e.RunReopened, e.TasksCleared)
+    outcome = of_slot(scene, 20)
+    assert moves(outcome) == [("RunSucceeded", "00:20"), ("RunStarted", "00:10")]
+    outcome = of_slot(outcome, 10, attempt=2)
+    assert moves(outcome) == [("RunSucceeded", "00:10"), ("RunStarted", "00:30")]
 
 
 def test_a_run_goes_on_with_the_latest_definition_if_asked() -> None:

@@ -58,8 +58,8 @@ def unfinished_scheduled(state: Dag) -> list[RunState]:
 
 def _has_room(state: Dag, run: RunState) -> bool:
     workflow = state.definitions[run.version].workflow
-    replaces = workflow.schedule is not None and workflow.schedule.overlap == "cancel_running"
-    if replaces and run.kind == "scheduled" and unfinished_scheduled(state)[0].run_id != run.run_id:
+    alone = workflow.schedule is not None and workflow.schedule.overlap == "cancel_running"
+    if alone and run.kind == "scheduled" and any(other.phase != "queued" for other in unfinished_scheduled(state)):
         return False  # what it replaces may still be ending, and two of them must not be at work at once
     return state.running_runs < workflow.concurrency.max_runs
 

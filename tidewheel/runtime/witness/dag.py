@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -276,16 +275,15 @@ class DagWitness:
         limit = run.definition.workflow.concurrency.max_runs
         if self._running >= limit and run.overlap != "allow" and not run.backfill_id:
             self._findings.add(5, f"{run.name} is started beyond max_runs {limit}")
-        if run.overlap == "cancel_running" and self._replaced_runs(run):
-            self._findings.add(5, f"{run.name} is started while a run that it replaces is not finished")
+        if run.overlap == "cancel_running" and self._scheduled_at_work():
+            self._findings.add(5, f"{run.name} is started while another scheduled run is not finished")
         run.phase = "running"
         run.deadlines.started_at = event.at
         self._running += not run.backfill_id  # those of a backfill keep within its width instead
 
-    def _replaced_runs(self, run: RunWitness) -> bool:
-        """Whether scheduled runs that were created before this one still run."""
-        before = takewhile(lambda other: other is not run, self.runs.values())
-        return any(other.scheduled and other.phase == "running" for other in before)
+    def _scheduled_at_work(self) -> bool:
+        """Whether a scheduled run has started and not ended."""
+        return any(run.scheduled and run.phase == "running" for run in self.runs.values())
 
     def _run_cancel_requested(self, event: e.RunCancelRequested) -> None:
         run = self._live(event)
@@ -371,8 +369,8 @@ class DagWitness:
         room = min((run.definition.workflow.concurrency.max_runs for run in waiting), default=0) - self._running
         first = waiting[0] if waiting else None
         # Whoever is first in the queue may be anyone of them since one was reopened; it holds up the others.
-        replaces = any(run.overlap == "cancel_running" and self._replaced_runs(run) for run in waiting)
-        if first is not None and room > 0 and not self._paused and not replaces:
+        alone = self._scheduled_at_work() and any(run.overlap == "cancel_running" for run in waiting)
+        if first is not None and room > 0 and not self._paused and not alone:
             self._findings.add(6, f"{first.name} is queued, though there is room to start it", at=first.last)
         for run in self.runs.values():
             if run.phase == "running":
