@@ -11,7 +11,7 @@ from scenes import NOW, RULES, definition, deployed, task, workflow
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.backfill import PRIORITY_DROP
-from tidewheel.core.deadlines import armed_by, due_at, own_work_due, timers_of
+from tidewheel.core.deadlines import AT_ONCE, armed_by, due_at, own_work_due, timers_of
 from tidewheel.core.decide import decide
 from tidewheel.core.state import Dag
 from tidewheel.core.workflow import Concurrency, Input, Schedule, Workflow
@@ -155,7 +155,7 @@ def test_a_slot_whose_inputs_can_not_be_filled_is_passed_with_the_reason() -> No
 def test_a_long_range_is_worked_off_in_steps_and_costs_no_memory() -> None:
     outcome = dag().when(start(100_000, width=1_000), at=NOW).when(FIRE, at=NOW)
     assert len(made(outcome)) == 100
-    assert own_work_due(outcome.decision.state, RULES.backlog_runs) == NOW, "it goes on with the next turn"
+    assert own_work_due(outcome.decision.state, RULES.backlog_runs) == AT_ONCE, "it goes on with the next turn"
     assert len(made(outcome.when(FIRE, at=NOW))) == 100
     state = outcome.decision.state
     assert state.backfill("backfill-1").slots == 100_000
@@ -208,9 +208,9 @@ def test_paused_it_makes_nothing_and_resumed_it_goes_on_where_it_was() -> None:
     held = ended(outcome, 2).then()
     resumed = held.when(c.ResumeBackfill(**by), at=NOW).then(e.BackfillResumed)
     resumed.when(c.ResumeBackfill(**by), at=NOW).then()
-    assert due_at(resumed.decision.state, FIRE, RULES.backlog_runs) == NOW
+    assert due_at(resumed.decision.state, FIRE, RULES.backlog_runs) == AT_ONCE
     event = resumed.decision.events[0]
-    assert armed_by(event, resumed.decision.state, RULES.backlog_runs) == (NOW, FIRE)
+    assert armed_by(event, resumed.decision.state, RULES.backlog_runs) == (AT_ONCE, FIRE)
     assert made(resumed.when(FIRE, at=NOW)) == [1]
 
 

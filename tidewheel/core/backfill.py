@@ -50,7 +50,6 @@ class Backfill(msgspec.Struct, frozen=True, kw_only=True):
     mode: BackfillMode
     width: int
     reprocess: Reprocess
-    started_at: int
     #: The slot that it came to last.
     cursor: int | None = None
     paused: bool = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from operator import attrgetter, itemgetter
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -97,11 +97,15 @@ def _queue_deadline(state: Dag, run: RunState, name: str) -> int | None:
     return None if longest is None else task.ready_at + longest
 
 
+#: Has passed by any clock, also by one behind that of whoever began the work.
+AT_ONCE: Final = 0
+
+
 def own_work_due(state: Dag, backlog_runs: int) -> int | None:
     """When the DAG does something by itself: its schedule's next slot fires, or a backfill that may go on does so."""
     for backfill in state.backfills:
         if backfill.is_due(state.live_of.get(backfill.backfill_id, 0)):
-            return backfill.started_at
+            return AT_ONCE
     return schedule_due(state, backlog_runs)
 
 

@@ -21,7 +21,6 @@ def fold_backfill_started(state: Dag, event: e.BackfillStarted) -> Dag:
         mode=event.mode,
         width=event.width,
         reprocess=event.reprocess,
-        started_at=event.at,
     )
     return replace(
         state,
