@@ -24,13 +24,13 @@ def test_a_run_takes_one_way_or_another_and_both_sides_know_of_each_other(tmp_pa
         assert tasks["ask_for_help"]["reason"] == "switch route took branch 1 (report)"
         assert tasks["route"]["attempt"] == 0
         children = {child["dag"]: child for child in shown["children"]}
-        report, close = children["build_report"], children["close_month"]
+        report, close = children["month_report"], children["close_month"]
         assert (report["kind"], close["kind"]) == ("workflow", "triggered")
         assert report["parent"] == {"dag": "month_end", "run_id": "full", "task": "report", "attempt": 1}
         with httpx.Client(base_url=env["TIDEWHEEL_API"] + "/api/v1", timeout=20) as client:
             output = client.get("/dags/month_end/runs/full/tasks/report").json()["output"]
             assert output == {
-                "dag": "build_report",
+                "dag": "month_report",
                 "run_id": report["run_id"],
                 "outputs": {"publish": {"address": "reports/2026-01.html"}},
             }
@@ -38,8 +38,8 @@ def test_a_run_takes_one_way_or_another_and_both_sides_know_of_each_other(tmp_pa
             eventually(lambda: client.get(path).json()["state"] == "success")
             assert client.get(path).json()["inputs"] == {"report": "reports/2026-01.html"}
         text = tidewheel("show", "month_end", "full", env=env).stdout
-        assert f"report asked for build_report {report['run_id']}: success" in text
-        text = tidewheel("show", "build_report", report["run_id"], env=env).stdout
+        assert f"report asked for month_report {report['run_id']}: success" in text
+        text = tidewheel("show", "month_report", report["run_id"], env=env).stdout
         assert "report of month_end full waits for it" in text
 
         run = document("trigger", "month_end", "--run-id", "few", "-i", "rows=3", "--wait", env=env)

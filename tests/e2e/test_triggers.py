@@ -127,8 +127,8 @@ def test_without_kafka_records_are_published_by_hand(tmp_path: Path) -> None:
         env["TIDEWHEEL_LOG"] = f"sqlite://{flows}/.tidewheel/log.db"
         for file in ("f1", "f2", "f1"):
             value = json.dumps({"kind": "orders", "file": file, "day": "2026-01-31"})
-            document("publish", "landing.files", "--value", value, "--header", "from=test", env=env)
-        document("publish", "landing.files", "--value", '{"kind": "orders"}', env=env)
+            document("publish", "landing.late", "--value", value, "--header", "from=test", env=env)
+        document("publish", "landing.late", "--value", '{"kind": "orders"}', env=env)
 
         def ended() -> list[Any]:
             runs: list[Any] = document("runs", "late_files", env=env)
@@ -137,12 +137,12 @@ def test_without_kafka_records_are_published_by_hand(tmp_path: Path) -> None:
         runs = eventually(ended, 60, "two runs")
         assert sorted(run["run_id"] for run in runs) == ["trigger__landed:f1", "trigger__landed:f2"]
         run = httpx.get(f"{env['TIDEWHEEL_API']}/api/v1/dags/late_files/runs/trigger__landed:f1", timeout=20).json()
-        assert (run["kind"], run["trigger"], run["origin"]) == ("kafka", "landed", "landing.files/0/0")
+        assert (run["kind"], run["trigger"], run["origin"]) == ("kafka", "landed", "landing.late/0/0")
         assert run["inputs"] == {"file": "f1", "day": "2026-01-31"}
         checks = {check["check"]: check for check in document("doctor", env=surroundings(flows, env))}
         assert checks["Listeners"]["found"] == "1 topics that triggers name"
         (letter,) = eventually(lambda: document("dead-letters", env=env), 30, "a dead letter")
-        assert letter["source_topic"] == "landing.files" and "trigger 'landed' of DAG 'late_files'" in letter["reason"]
+        assert letter["source_topic"] == "landing.late" and "trigger 'landed' of DAG 'late_files'" in letter["reason"]
 
 
 def surroundings(flows: Path, env: dict[str, str]) -> dict[str, str]:

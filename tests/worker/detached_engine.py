@@ -1,7 +1,8 @@
 """A container engine for tests, as far as a worker can tell: `run` starts a command outside of the caller's reach.
 
 A "container" is a process of this machine in a session of its own, which outlives the command that started it, as
-those of Docker do; `rm` kills it. The image's name is not looked at, volumes are directories of this machine.
+those of Docker do; `rm` kills it. The image's name is not looked at, volumes are directories of this machine. Programs
+are those of this machine, and before them those in the directory ENGINE_PROGRAMS, as if the image had brought them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ def run(words: list[str]) -> int:
     if given.image == "missing":
         sys.stderr.write("no such image: missing\n")
         return 125
-    env = {"PATH": "/usr/bin:/bin"}
+    brought = os.environ.get("ENGINE_PROGRAMS")
+    env = {"PATH": f"{brought}:/usr/bin:/bin" if brought else "/usr/bin:/bin"}
     for variable in given.env:
         name, equals, value = variable.partition("=")
         env[name] = value if equals else os.environ[name]
