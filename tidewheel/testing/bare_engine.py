@@ -32,7 +32,7 @@ from tidewheel.runtime.witness.pool import PoolWitness
 class BareEngine:
     """Decides commands at ``now`` (ms since the epoch), which only the caller moves."""
 
-    def __init__(self, rules: Rules, now: int) -> None:
+    def __init__(self, rules: Rules, now: int, *, witnessed: bool = True) -> None:
         self.now = now
         self.events: list[e.Event] = []
         #: What was posted; whoever acts on it takes it out.
@@ -41,6 +41,7 @@ class BareEngine:
         self._shard = Shard(0)
         self._timers = Timers(rules, partitions=1)
         self._findings = Findings()
+        self._witnessed = witnessed
         self._witnesses: dict[AggregateKey, DagWitness | PoolWitness] = {}
         self._pools: dict[AggregateKey, None] = {}
 
@@ -114,13 +115,14 @@ class BareEngine:
 
     def _follow(self, key: AggregateKey, events: Iterable[e.Event]) -> None:
         witness: Any = self._witnesses.get(key)
-        if witness is None:
+        if witness is None and self._witnessed:
             kind = DagWitness if key.kind == "dag" else PoolWitness
             witness = self._witnesses[key] = kind(key.name, self._findings)
         state = self._shard.aggregates[key]
         for event in events:
             self.events.append(event)
-            witness.apply(event)
+            if witness is not None:
+                witness.apply(event)
             for armed in (armed_by(event, state, self._rules.backlog_runs), deadline_armed_by(event, state)):
                 if armed is not None:
                     self._timers.arm(*armed)

@@ -77,6 +77,8 @@ class BackfillWitness:
         name = event.backfill_id
         if record.paused:
             self._findings.add(4, f"run {event.run_id} is created by {name}, which is paused")
+        if isinstance(event, e.RunRestarted) and record.started.reprocess == "none":
+            self._findings.add(4, f"run {event.run_id} begins anew by {name}, which leaves runs as they are")
         if not record.has_room():
             self._findings.add(5, f"run {event.run_id} is created beyond the width {record.started.width} of {name}")
         if event.logical_date is None:
