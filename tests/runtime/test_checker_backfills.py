@@ -86,10 +86,11 @@ def restarted(slot: int, **more: Any) -> e.RunRestarted:
 
 AGAIN = [deployed(), scheduled(NOW), e.BackfillStarted(**RANGE, first=NOW, last=NOW, slots=1, reprocess="all")]
 RUN: dict[str, Any] = {"dag": "d", "run_id": f"scheduled__{NOW}", "at": NOW, "reason": "x"}
-OVER = [deployed(), scheduled(NOW), e.RunCancelRequested(**RUN), e.RunCancelled(**RUN)]
+UNRUN = [e.TaskCancelled(**RUN, task=task, attempt=0, worker="") for task in "abcdf"]
+OVER = [deployed(), scheduled(NOW), e.RunCancelRequested(**RUN), *UNRUN, e.RunCancelled(**RUN)]
 LEFT = e.BackfillStarted(**RANGE, first=NOW, last=NOW, slots=1, reprocess="none")
 CASES += [
-    pytest.param([*OVER, LEFT, restarted(NOW)], 5, 4, "leaves runs as they are", id="4-restarted-though-left"),
+    pytest.param([*OVER, LEFT, restarted(NOW)], 10, 4, "leaves runs as they are", id="4-restarted-though-left"),
     pytest.param([*AGAIN, restarted(NOW)], 3, 2, "which lives", id="2-restarted-while-it-lives"),
     pytest.param([AGAIN[0], AGAIN[2], restarted(NOW)], 2, 2, "which never was", id="2-restarted-without-a-run"),
 ]
