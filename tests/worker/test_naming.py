@@ -83,7 +83,10 @@ def test_a_second_worker_refuses_and_the_first_goes_on(engine: Engine, start_wor
     with pytest.raises(NameTaken, match="another worker named 'w1'"):
         second.run(threading.Event(), drain_s=0)
     # What it offered under the name is put right, and it has taken nobody off the list.
-    engine.wait(lambda: [join.slots for join in engine.of(JoinPool)] == [4, 9, 4], "the first one's offer again")
+    # (It may have been told to go before it offered anything.)
+    engine.wait(
+        lambda: [join.slots for join in engine.of(JoinPool)] in ([4, 9, 4], [4, 4]), "the first one's offer again"
+    )
     assert engine.of(LeavePool) == []
     go_on.set()
     assert engine.success("before") == "done"
