@@ -35,7 +35,8 @@ def expected(workflow: Workflow, n: int, fates: Fates, marks: Mapping[str, str] 
             end = "skipped" if task.id in left_out else _judged(task, n, ends)
             if marks and task.id in marks:
                 end = marks[task.id]
-                lengths[task.id] = 0
+                if end == "success":
+                    lengths[task.id] = 0
             elif end == "run" and isinstance(task.action, Switch):
                 then = next((b.then for b in task.action.branches if b.if_ is None or _holds(b.if_, n, ends)), ())
                 named = {name for branch in task.action.branches for name in branch.then}
