@@ -23,7 +23,7 @@ class Mistake(Exception):
 
 def expected(workflow: Workflow, n: int, fates: Fates, marks: Mapping[str, str] | None = None) -> tuple[str, Ends]:
     """How a run with input ``n`` ends, and how each of its tasks does. ``marks`` are what somebody said of some; a
-    success that was said has an empty list as its output."""
+    success that was said has an empty list as its output, that of a switch none."""
     ends: Ends = {}
     lengths: dict[str, int] = {}
     above: dict[str, set[str]] = {}
@@ -35,7 +35,7 @@ def expected(workflow: Workflow, n: int, fates: Fates, marks: Mapping[str, str] 
             end = "skipped" if task.id in left_out else _judged(task, n, ends)
             if marks and task.id in marks:
                 end = marks[task.id]
-                if end == "success":
+                if end == "success" and not isinstance(task.action, Switch):
                     lengths[task.id] = 0
             elif end == "run" and isinstance(task.action, Switch):
                 then = next((b.then for b in task.action.branches if b.if_ is None or _holds(b.if_, n, ends)), ())

@@ -118,6 +118,7 @@ class Operated:
 
 @given(st.integers(0, 2**32))
 @example(2_737_507)  # a mapped task over one that was marked as failed, which has no output
+@example(2_354)  # … and over a switch that was marked as a success, which has none either
 @settings(max_examples=60, deadline=None)
 def test_whatever_is_cleared_and_marked_the_run_ends_as_the_reference_says(seed: int) -> None:
     rng = random.Random(seed)
