@@ -146,10 +146,7 @@ def container(
     **keys: Unpack[TaskKeys],
 ) -> Task:
     """A task that runs a container of ``image`` with ``command`` to its end. Values also reach it by ``env``."""
-    place = here()
-    spec = {"image": Given(image, place, 1)} | given({"command": list(command) or None, **(options or {})}, place)
-    positional: Keys = {"id": Given(name, place, 0), "container": spec}
-    return Task(open_dag(f"container({name!r}, …)"), name, {**positional, **given(keys, place)}, place)
+    return _of_image("container", name, image, command, {**(options or {})}, {**keys}, here())
 
 
 def wait_for(
@@ -187,10 +184,21 @@ def kubernetes(
     **keys: Unpack[TaskKeys],
 ) -> Task:
     """A task that runs a Kubernetes Job of ``image`` with ``command`` to its end."""
-    place = here()
-    spec = {"image": Given(image, place, 1)} | given({"command": list(command) or None, **(options or {})}, place)
-    positional: Keys = {"id": Given(name, place, 0), "kubernetes": spec}
-    return Task(open_dag(f"kubernetes({name!r}, …)"), name, {**positional, **given(keys, place)}, place)
+    return _of_image("kubernetes", name, image, command, {**(options or {})}, {**keys}, here())
+
+
+def _of_image(
+    action: str,
+    name: str,
+    image: str | Expression,
+    command: Iterable[Any],
+    options: dict[str, Any],
+    keys: dict[str, Any],
+    place: Place,
+) -> Task:
+    spec = {"image": Given(image, place, 1)} | given({"command": list(command) or None, **options}, place)
+    positional: Keys = {"id": Given(name, place, 0), action: spec}
+    return Task(open_dag(f"{action}({name!r}, …)"), name, {**positional, **given(keys, place)}, place)
 
 
 def celery(

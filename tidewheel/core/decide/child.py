@@ -14,7 +14,7 @@ from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.child import Child, child_of, launched_by
 from tidewheel.core.decide.cancel import cancelled_as_decided, recall
-from tidewheel.core.decide.decision import Decision, last_attempt
+from tidewheel.core.decide.decision import Decision, failed_here, last_attempt
 from tidewheel.core.decide.flow import advance
 from tidewheel.core.decide.launch import postpone
 from tidewheel.core.decide.task import next_try
@@ -112,18 +112,8 @@ def _fail(d: Decision[Dag], run_id: str, name: str, kind: c.FailureKind, message
         _cancelled(d, run_id, name, message)
         return
     retry_at = next_try(d, run_id, name, kind) if again else None
-    d.record(
-        e.TaskFailed(
-            **last_attempt(d, run_id, name),
-            at=d.now,
-            worker="",
-            started_at=_began(d, run_id, name),
-            ended_at=d.now,
-            kind=kind,
-            message=message,
-            retry_at=retry_at,
-        )
-    )
+    began = _began(d, run_id, name)
+    d.record(failed_here(d, run_id, name, kind, message, started_at=began, retry_at=retry_at))
     if retry_at is None:
         advance(d, run_id, name)
 

@@ -7,8 +7,8 @@ from typing import Generic, Literal, TypeVar
 import msgspec
 
 from tidewheel.core.attempt import AttemptFields
-from tidewheel.core.commands import Command, Request
-from tidewheel.core.events import Event
+from tidewheel.core.commands import Command, FailureKind, Request
+from tidewheel.core.events import Event, TaskFailed
 from tidewheel.core.fold import fold
 from tidewheel.core.mail import AnyMail
 from tidewheel.core.rules import Rules
@@ -92,3 +92,28 @@ def last_attempt(d: Decision[Dag], run_id: str, name: str) -> AttemptFields:
     """The current or last attempt of a task of a live run, to say something of it; number 0 if there was none."""
     attempt = d.state.runs[run_id].task(name).attempt
     return {"dag": d.state.dag, "run_id": run_id, "task": name, "attempt": attempt}
+
+
+def failed_here(
+    d: Decision[Dag],
+    run_id: str,
+    name: str,
+    kind: FailureKind,
+    message: str,
+    *,
+    started_at: int | None = None,
+    retry_at: int | None = None,
+    actor: str = "scheduler",
+) -> TaskFailed:
+    """The failure of a task that no worker reports: the engine itself finds that it cannot go on."""
+    return TaskFailed(
+        **last_attempt(d, run_id, name),
+        at=d.now,
+        actor=actor,
+        worker="",
+        started_at=started_at,
+        ended_at=d.now,
+        kind=kind,
+        message=message,
+        retry_at=retry_at,
+    )

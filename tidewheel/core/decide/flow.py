@@ -12,7 +12,7 @@ from typing import Final
 
 from tidewheel.core import events as e
 from tidewheel.core.decide.begin import begin_task
-from tidewheel.core.decide.decision import Decision, last_attempt
+from tidewheel.core.decide.decision import Decision, failed_here, last_attempt
 from tidewheel.core.decide.mapping import begin_instances, end_of_instances, expand
 from tidewheel.core.decide.parent import tell_parent
 from tidewheel.core.decide.switch import decide_switch, left_out
@@ -127,15 +127,7 @@ def _end_by_condition(
         if d.rules.evaluator.condition(condition, scope_of(d.state, run, task.id)):
             return None
     except ExpressionError as error:
-        return e.TaskFailed(
-            **last_attempt(d, run.run_id, task.id),
-            at=d.now,
-            worker="",
-            started_at=None,
-            ended_at=d.now,
-            kind="expression",
-            message=f"if: {error}",
-        )
+        return failed_here(d, run.run_id, task.id, "expression", f"if: {error}")
     return e.TaskSkipped(**last_attempt(d, run.run_id, task.id), at=d.now, reason=f"if is false: {condition}")
 
 

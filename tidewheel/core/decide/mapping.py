@@ -15,7 +15,7 @@ from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.decide.begin import begin_task
 from tidewheel.core.decide.cancel import cancel_instances, cancelled_as_decided, end_cancelled
-from tidewheel.core.decide.decision import Decision, last_attempt
+from tidewheel.core.decide.decision import Decision, failed_here, last_attempt
 from tidewheel.core.expressions import ExpressionError
 from tidewheel.core.mapping import instance_name, written_task
 from tidewheel.core.rules import ITEM_BYTES_MAX, ITEMS_BYTES_MAX
@@ -161,14 +161,4 @@ def _succeed(d: Decision[Dag], run_id: str, name: str) -> None:
 
 def _fail(d: Decision[Dag], run_id: str, name: str, kind: c.FailureKind, message: str) -> None:
     began = d.state.runs[run_id].task(name).started_at
-    d.record(
-        e.TaskFailed(
-            **last_attempt(d, run_id, name),
-            at=d.now,
-            worker="",
-            started_at=began,
-            ended_at=d.now,
-            kind=kind,
-            message=message,
-        )
-    )
+    d.record(failed_here(d, run_id, name, kind, message, started_at=began))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from tidewheel.core import events as e
-from tidewheel.core.decide.decision import Decision, last_attempt
+from tidewheel.core.decide.decision import Decision, failed_here, last_attempt
 from tidewheel.core.expressions import ExpressionError
 from tidewheel.core.scope import scope_of
 from tidewheel.core.state import Dag, RunState
@@ -25,15 +25,7 @@ def decide_switch(d: Decision[Dag], run: RunState, task: Task, switch: Switch) -
         try:
             fits = branch.if_ is None or d.rules.evaluator.condition(branch.if_, scope)
         except ExpressionError as error:
-            return e.TaskFailed(
-                **place,
-                at=d.now,
-                worker="",
-                started_at=None,
-                ended_at=d.now,
-                kind="expression",
-                message=f"if of branch {number}: {error}",
-            )
+            return failed_here(d, run.run_id, task.id, "expression", f"if of branch {number}: {error}")
         if fits:
             taken = Taken(number, branch.then)
             break

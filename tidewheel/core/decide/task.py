@@ -10,7 +10,7 @@ from tidewheel.core import events as e
 from tidewheel.core.attempt import attempt_fields
 from tidewheel.core.decide.begin import begin_task
 from tidewheel.core.decide.cancel import cancelled_as_decided
-from tidewheel.core.decide.decision import Decision
+from tidewheel.core.decide.decision import Decision, failed_here
 from tidewheel.core.decide.flow import advance
 from tidewheel.core.decide.queue import queue_held, release
 from tidewheel.core.mail import LeaseRenewed, StopAttempt
@@ -308,20 +308,8 @@ def decide_expire_queued(d: Decision[Dag], command: c.ExpireQueued) -> None:
     if command.attempt != state.attempt + (not queued) or state.ready_at + (task.queue_timeout_ms or 0) > d.now:
         return
     where = f"in pool '{task.pool}'" if queued else "for a place within max_tasks"
-    d.record(
-        e.TaskFailed(
-            dag=command.dag,
-            run_id=command.run_id,
-            task=command.task,
-            attempt=state.attempt,
-            at=d.now,
-            worker="",
-            started_at=None,
-            ended_at=d.now,
-            kind="queue_timeout",
-            message=f"it waited {where} for longer than its queue_timeout, {(task.queue_timeout_ms or 0) / 1000:g} s",
-        )
-    )
+    message = f"it waited {where} for longer than its queue_timeout, {(task.queue_timeout_ms or 0) / 1000:g} s"
+    d.record(failed_here(d, command.run_id, command.task, "queue_timeout", message))
     advance(d, command.run_id, command.task)
     queue_held(d)
     if queued:

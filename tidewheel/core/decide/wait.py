@@ -7,7 +7,7 @@ import msgspec
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.decide.child import time_out_child
-from tidewheel.core.decide.decision import Decision, last_attempt
+from tidewheel.core.decide.decision import Decision, failed_here, last_attempt
 from tidewheel.core.decide.flow import advance
 from tidewheel.core.decide.launch import ask_again
 from tidewheel.core.decide.task import output_fault
@@ -126,18 +126,8 @@ def fail_wait(
     d: Decision[Dag], run_id: str, name: str, kind: c.FailureKind, message: str, *, actor: str = "scheduler"
 ) -> None:
     """It can not come any more: the task fails."""
-    d.record(
-        e.TaskFailed(
-            **last_attempt(d, run_id, name),
-            at=d.now,
-            actor=actor,
-            worker="",
-            started_at=d.state.runs[run_id].task(name).started_at,
-            ended_at=d.now,
-            kind=kind,
-            message=message,
-        )
-    )
+    began = d.state.runs[run_id].task(name).started_at
+    d.record(failed_here(d, run_id, name, kind, message, started_at=began, actor=actor))
     advance(d, run_id, name)
 
 
