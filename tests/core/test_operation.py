@@ -111,6 +111,18 @@ def test_a_run_that_waits_for_its_turn_takes_marks_and_goes_on_from_them() -> No
     assert kinds(outcome)[-2:] == [("RunStarted", ""), ("TaskQueued", "report")]
 
 
+def test_a_mark_in_a_run_that_waits_for_its_turn_begins_no_other_instance() -> None:
+    """A run that goes on anew and waits for ``max_runs`` has its instances already."""
+    scene = begun(task("m", for_each=list("ab"), max_parallel=1), concurrency=Concurrency(max_runs=1))
+    scene = mark(scene, "m", "success").when(c.StartRun(dag="d", run_id="s"), at=NOW)
+    scene = scene.when(c.ClearTasks(**WHERE, tasks='["m[0]","m[1]"]', actor="user:ann", reason=""), at=NOW)
+    assert scene.decision.state.runs["r"].phase == "queued"
+    outcome = mark(scene, "m[0]", "success")
+    assert kinds(outcome) == [("TaskMarked", "m[0]")]
+    outcome = outcome.when(c.CancelRun(dag="d", run_id="s"), at=NOW)
+    assert kinds(outcome)[-2:] == [("RunStarted", ""), ("TaskQueued", "m[1]")]
+
+
 def test_an_instance_is_marked_before_its_turn_and_the_others_begin_in_order() -> None:
     scene = begun(task("m", for_each=list("abcd"), max_parallel=1), task("after", "m"))
     outcome = mark(scene, "m[2]", "skipped")

@@ -753,6 +753,18 @@ def test_an_input_answered_again_after_another_is_found_also_for_the_same_offset
     assert violations_of(journal.records)[0][:2] == (2, 7)
 
 
+def test_triggers_are_in_order_for_each_dag_and_what_follows_for_others_is_in_none() -> None:
+    """Trigger 4 of another DAG was put off while trigger 7 was answered; its run asks this DAG for one then."""
+    journal = Journal(EVENTS)
+    journal.write(deployed(), cause="commands/3/1")
+    journal.write(created(kind="kafka"), cause="triggers/3/7")
+    journal.write(created(kind="triggered", run_id="asked"), cause="triggers/3/4")
+    assert not [words for _, _, words in violations_of(journal.records) if "answered" in words]
+    journal.write(created(kind="kafka", run_id="again"), cause="triggers/3/6")
+    found_ = [words for _, _, words in violations_of(journal.records) if "answered" in words]
+    assert found_ == ["input triggers/3/6 is answered again, after input triggers/3/7"]
+
+
 def test_events_on_the_wrong_journal_or_partition_are_found() -> None:
     records = written(EVENTS, [deployed()])
     checker = Checker()

@@ -52,10 +52,11 @@ def expand(d: Decision[Dag], run_id: str, name: str) -> bool:
 
 
 def begin_instances(d: Decision[Dag], run_id: str, name: str, limit: int = STEP) -> None:
-    """Begin the next instances, as many as may run beside each other and at most ``limit``."""
+    """Begin the next instances, as many as may run beside each other and at most ``limit``; none before the run has
+    started, which one that goes on anew waits for."""
     run = d.state.runs[run_id]
     fan = run.task(name).fan
-    if fan is None or run.cancel_requested or run.task(name).then:
+    if fan is None or run.phase == "queued" or run.cancel_requested or run.task(name).then:
         return
     room = fan.room(d.state.definitions[run.version].tasks[name].max_parallel)
     for index in fan.next(min(limit, room)):

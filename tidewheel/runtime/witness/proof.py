@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from tidewheel.core.events import Recorded
+from tidewheel.core.events import Recorded, RunCreated
 from tidewheel.log.interface import TRIGGERS
 from tidewheel.runtime.witness.findings import Findings
 from tidewheel.wire.codec import CHAIN_SIZE, GENESIS, DecodeError, chain_matches, decode_event
@@ -78,25 +78,33 @@ class Proof:
         if recorded.writer < self._writer:
             self._findings.add(7, f"writer {recorded.writer} writes after writer {self._writer}")
         self._writer = max(self._writer, recorded.writer)
-        self._check_cause(recorded.cause, getattr(recorded.event, "dag", ""))
+        self._check_cause(recorded)
         return recorded
 
-    def _check_cause(self, cause: str, dag: str) -> None:
+    def _check_cause(self, recorded: Recorded) -> None:
         """The answers to one input stand together, and inputs are answered in their order.
 
-        Triggers are only in order for each DAG: those of one with too many waiting runs are passed over at first.
+        Triggers are only in order for each DAG: those of one with too many waiting runs are passed over at first. The
+        run that a trigger makes is its DAG's; what follows from it for other DAGs, and for pools, is in no order.
         """
-        before, self._cause = self._cause, cause
-        if cause == before:
+        before, self._cause = self._cause, recorded.cause
+        if recorded.cause == before:
             return
-        if not cause:
+        if not recorded.cause:
             self._findings.add(7, "the event does not say what caused it")
-        match = _INPUT.fullmatch(cause)
+        match = _INPUT.fullmatch(recorded.cause)
         if match is None:
             return
         source, offset = match[1], int(match[2])
-        order = (source, dag if source.startswith(TRIGGERS) else "")
-        answered = self._answered.get(order, -1)
-        if offset <= answered:
-            self._findings.add(7, f"input {cause} is answered again, after input {source}/{answered}")
-        self._answered[order] = max(answered, offset)
+        latest = self._answered.get((source, ""), -1)
+        self._answered[source, ""] = offset
+        if not source.startswith(TRIGGERS):
+            again = offset <= latest
+        else:
+            event, again = recorded.event, offset == latest
+            if isinstance(event, RunCreated) and event.kind == "kafka":
+                latest = self._answered.get((source, event.dag), -1)
+                again = again or offset <= latest
+                self._answered[source, event.dag] = max(latest, offset)
+        if again:
+            self._findings.add(7, f"input {recorded.cause} is answered again, after input {source}/{latest}")
