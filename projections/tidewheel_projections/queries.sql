@@ -133,9 +133,32 @@ SELECT dag, run_id, task, ordinal, nullif(instance, -1) AS instance, state, atte
        tidewheel.iso(leased_at) AS leased_at, tidewheel.iso(started_at) AS started_at, tidewheel.iso(ended_at) AS ended_at,
        tidewheel.iso(retry_at) AS retry_at, nullif(waits_for, '') AS waits_for,
        tidewheel.iso(resume_at) AS resume_at, tidewheel.iso(timeout_at) AS timeout_at, wait,
-       tidewheel.iso(checkpoint_at) AS checkpoint_at, checkpoint_bytes, reason, shard_seq, item, output
-FROM tidewheel.tasks
+       tidewheel.iso(checkpoint_at) AS checkpoint_at, checkpoint_bytes, reason, shard_seq, item, output,
+       -- A mapped task that knows its items has started, and has no output of its own but by a mark.
+       CASE WHEN instance = -1 AND output IS NULL AND started_at IS NOT NULL AND EXISTS (
+                SELECT FROM tidewheel.runs r JOIN tidewheel.dag_versions v USING (dag, version),
+                            json_array_elements(v.definition -> 'tasks') written
+                WHERE r.dag = t.dag AND r.run_id = t.run_id AND written ->> 'id' = t.task
+                  AND json_typeof(written -> 'for_each') <> 'null')
+            THEN (SELECT count(*) FROM tidewheel.tasks one
+                  WHERE one.dag = t.dag AND one.run_id = t.run_id AND one.ordinal = t.ordinal AND one.instance >= 0)
+       END AS outputs,
+       NULL AS outputs_next
+FROM tidewheel.tasks t
 WHERE dag = %(dag)s::text COLLATE "C" AND run_id = %(run_id)s::text COLLATE "C" AND task = %(task)s::text COLLATE "C"
+
+-- name: list_outputs
+-- Instances are numbered without a gap, so their names are known. Those that have so many bytes together, one at least.
+SELECT index, task, state, output
+FROM (SELECT one.instance AS index, one.task, one.state, one.output, one.instance = number.first AS is_first,
+             sum(octet_length(one.output::text)) OVER (ORDER BY one.instance) AS bytes
+      FROM (SELECT n, min(n) OVER () AS first
+            FROM generate_series(coalesce(%(after)s::integer, -1) + 1,
+                                 coalesce(%(after)s::integer, -1) + %(limit)s::integer) n) number
+      JOIN tidewheel.tasks one ON one.dag = %(dag)s::text COLLATE "C" AND one.run_id = %(run_id)s::text COLLATE "C"
+                              AND one.task = (%(task)s::text || '[' || number.n || ']') COLLATE "C") found
+WHERE is_first OR coalesce(bytes, 0) <= %(bytes)s::bigint
+ORDER BY index
 
 -- name: list_attempts
 SELECT dag, run_id, task, attempt, state, pool, worker, tidewheel.iso(queued_at) AS queued_at,

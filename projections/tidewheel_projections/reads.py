@@ -26,6 +26,7 @@ from tidewheel_projections.views import (
     DagRow,
     DeadLetterRow,
     EventRow,
+    InstanceOutput,
     LogRow,
     Page,
     PoolDagRow,
@@ -45,6 +46,9 @@ from tidewheel_projections.views import (
 )
 
 PAGE_MAX = 10_000
+#: Outputs of a mapped task's instances that are shown with the task, and their bytes: more than a task can be handed.
+OUTPUTS_SHOWN = 1_000
+OUTPUTS_BYTES = 1 << 20
 _AFTER_ALL = 2**62
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -201,8 +205,30 @@ def list_waits(
 
 
 def get_task(connection: Connection, dag: str, run_id: str, task: str) -> TaskDetail | None:
-    """One task of a run with its output."""
-    return _one(connection, TaskDetail, "get_task", {"dag": dag, "run_id": run_id, "task": task})
+    """One task of a run with its output; of a task with ``for_each`` the first ``OUTPUTS_SHOWN`` of its instances."""
+    found = _one(connection, TaskDetail, "get_task", {"dag": dag, "run_id": run_id, "task": task})
+    if found is None or found.outputs is None:
+        return found
+    page = list_outputs(connection, dag, run_id, task, limit=OUTPUTS_SHOWN)
+    output = [row.output for row in page.items]
+    return msgspec.structs.replace(found, output=output, outputs_next=page.next)
+
+
+def list_outputs(
+    connection: Connection, dag: str, run_id: str, task: str, *, after: str | None = None, limit: int = 1000
+) -> Page[InstanceOutput]:
+    """What the instances of a mapped task gave, in the order of its items. A page has ``OUTPUTS_BYTES`` at most, or a
+    single output."""
+    (index,) = _cursor(after, int)
+    limit = _bounded(limit)
+
+    def rows(after: int | None, limit: int) -> list[InstanceOutput]:
+        place = {"dag": dag, "run_id": run_id, "task": task, "after": after}
+        return _rows(connection, InstanceOutput, "list_outputs", {**place, "limit": limit, "bytes": OUTPUTS_BYTES})
+
+    items = rows(index, limit)
+    more = bool(items and rows(items[-1].index, 1))
+    return Page(items=items, next=_encoded((items[-1].index,)) if more else None)
 
 
 def list_attempts(

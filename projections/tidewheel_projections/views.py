@@ -195,9 +195,25 @@ class TaskRow(msgspec.Struct, frozen=True):
 
 
 class TaskDetail(TaskRow, frozen=True):
-    """A task of a run with its output, and its item if it is an instance."""
+    """A task of a run with its output, and its item if it is an instance.
+
+    The output of a task with ``for_each`` is the list of its instances', in the order of the items. ``outputs``: how
+    many that are; None: the output is its own. ``outputs_next``: the cursor of ``InstanceOutput`` behind the last one
+    listed; None: all are.
+    """
 
     item: Any
+    output: Any
+    outputs: int | None
+    outputs_next: str | None
+
+
+class InstanceOutput(msgspec.Struct, frozen=True):
+    """What an instance gave for the item at ``index``; null if it gave nothing, or has not yet."""
+
+    index: int
+    task: str
+    state: str
     output: Any
 
 

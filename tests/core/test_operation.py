@@ -11,6 +11,7 @@ from scenes import NOW, definition, task, workflow
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.mail import StopAttempt
+from tidewheel.core.scope import task_name
 from tidewheel.core.workflow import Concurrency, Retry
 from tidewheel.testing.playbook import Outcome
 
@@ -46,6 +47,16 @@ def test_a_live_attempt_is_ended_first_and_its_result_counts_for_nothing() -> No
     assert kinds(ended) == [("TaskCancelled", "load"), ("TaskSkipped", "report"), ("RunSucceeded", "")]
     assert [type(command) for command in ended.decision.commands] == [c.ReleaseSlot]
     report(ended, c.ReportSuccess, "load").rejected("run r is not live")
+
+
+def test_a_mapped_task_that_is_given_an_output_hands_on_that_one_and_not_its_instances() -> None:
+    mapped = task("load", for_each=["x", "y"])
+    scene = begun(mapped, task("report", "load", env={"ALL": "${{ tasks.load.output }}"}))
+    outcome = succeed(fail(scene, "load[0]"), "load[1]", 2)
+    run = mark(outcome, "load", "success", output='"by hand"', downstream=True).decision.state.runs["r"]
+    assert task_name(run, "load") == {"state": "success", "output": "by hand"}
+    without = mark(outcome, "load", "success", downstream=True).decision.state.runs["r"]
+    assert task_name(without, "load") == {"state": "success", "output": [None, 2]}
 
 
 @pytest.mark.parametrize(

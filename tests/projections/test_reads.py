@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import psycopg
 import pytest
 
 from tests.postgres import fresh_database
 from tests.projections.following import project_all
-from tests.projections.journals import START, JournalWriter, deployed, mixed_day
+from tests.projections.journals import START, JournalWriter, definition, deployed, mixed_day, workflow
 from tidewheel.core import events as e
 from tidewheel.log.memory import MemoryLog
 from tidewheel_projections import reads
@@ -188,6 +189,83 @@ def test_a_task_says_since_when_it_has_a_checkpoint_until_it_has_ended(writer: J
         task = reads.get_task(connection, "etl", "r", "extract")
         assert task is not None and (task.checkpoint_at, task.checkpoint_bytes) == (None, None)
         assert "TaskCheckpointed" not in {event.type for event in reads.list_events(connection, "etl", run_id="r")}
+
+
+def fan_out(items: int) -> list[e.AnyEvent]:
+    """A run ``r`` of ``fan``, whose task ``load`` has so many instances."""
+    written = workflow("fan", ("load", "join"))
+    load = msgspec.structs.replace(written.tasks[0], for_each="${{ inputs.files }}")
+    text = definition(msgspec.structs.replace(written, tasks=(load, *written.tasks[1:])))
+    values = msgspec.json.encode(list(range(items))).decode()
+    return [
+        e.DagDeployed(dag="fan", version="v1", definition=text, source="", at=START),
+        e.RunCreated(dag="fan", run_id="r", version="v1", kind="manual", at=START),
+        e.RunStarted(dag="fan", run_id="r", at=START),
+        e.TaskExpanded(dag="fan", run_id="r", task="load", attempt=0, at=START, items=items, first=0, values=values),
+    ]
+
+
+def gave(index: int, output: str | None, attempt: int = 1) -> list[e.AnyEvent]:
+    """The instance runs and gives this."""
+    where = {"dag": "fan", "run_id": "r", "task": f"load[{index}]", "attempt": attempt, "at": START}
+    times = {"worker": "w", "started_at": START, "ended_at": START}
+    return [e.TaskQueued(**where, pool="default", pool_slots=1), e.TaskSucceeded(**where, **times, output=output)]
+
+
+MAPPED = {"dag": "fan", "run_id": "r", "task": "load", "attempt": 0, "at": START}
+ENDS = {"worker": "", "started_at": START, "ended_at": START}
+
+
+def test_the_output_of_a_mapped_task_is_the_list_of_its_instances_in_the_order_of_the_items(
+    writer: JournalWriter, dsn: str
+) -> None:
+    def load(*events: e.AnyEvent) -> Any:
+        writer.write(*events)
+        project_all(writer.to, dsn)
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            found = reads.get_task(connection, "fan", "r", "load")
+            assert found is not None
+            return (found.state, found.output, found.outputs, found.outputs_next)
+
+    assert load(*fan_out(3)[:3]) == ("scheduled", None, None, None)
+    assert load(*fan_out(3)[3:], *gave(2, '"c"')) == ("deferred", [None, None, "c"], 3, None)
+    assert load(*gave(0, '{"n": 1}'), *gave(1, None), e.TaskSucceeded(**MAPPED, **ENDS)) == (
+        "success",
+        [{"n": 1}, None, "c"],
+        3,
+        None,
+    )
+    cleared = e.TasksCleared(dag="fan", run_id="r", at=START, tasks='["load[0]"]')
+    assert load(cleared) == ("deferred", [None, None, "c"], 3, None)
+    assert load(*gave(0, "7", attempt=2), e.TaskSucceeded(**MAPPED, **ENDS))[1] == [7, None, "c"]
+    marked = e.TaskMarked(**MAPPED, state="success", actor="user:ann", output='"by hand"')
+    assert load(marked) == ("success", "by hand", None, None)
+    assert load(e.TasksCleared(dag="fan", run_id="r", at=START, tasks='["load"]')) == ("scheduled", None, None, None)
+    nothing = e.TaskExpanded(**MAPPED, items=0, first=0, values="[]")
+    assert load(nothing, e.TaskSucceeded(**MAPPED, **ENDS)) == ("success", [], 0, None)
+
+
+def test_very_many_outputs_are_shown_in_pages_by_number_and_by_size(
+    writer: JournalWriter, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reads, "OUTPUTS_SHOWN", 4)
+    writer.write(*fan_out(10), *(event for index in range(10) for event in gave(index, f'"{index}{"x" * 97}"')))
+    project_all(writer.to, dsn)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        task = reads.get_task(connection, "fan", "r", "load")
+        assert task is not None and (len(task.output), task.outputs) == (4, 10)
+        rest = reads.list_outputs(connection, "fan", "r", "load", after=task.outputs_next)
+        assert [row.index for row in rest.items] == [4, 5, 6, 7, 8, 9] and rest.next is None
+        for size, expected in ((250, [0, 1]), (1, [0])):
+            monkeypatch.setattr(reads, "OUTPUTS_BYTES", size)
+            page = reads.list_outputs(connection, "fan", "r", "load")
+            assert [row.index for row in page.items] == expected and page.next is not None
+        monkeypatch.undo()
+        nine = reads.list_outputs(connection, "fan", "r", "load", limit=9)
+        last = reads.list_outputs(connection, "fan", "r", "load", after=nine.next)
+        assert [(row.task, row.state, row.output[0]) for row in last.items] == [("load[9]", "success", "9")]
+        assert last.next is None
+        assert reads.list_outputs(connection, "fan", "r", "join").items == []
 
 
 def test_a_read_waits_for_its_write(writer: JournalWriter, dsn: str) -> None:

@@ -70,9 +70,10 @@ def scope_of(state: Dag, run: RunState, task: str, attempt: int = 0) -> Scope:
 
 
 def task_name(run: RunState, name: str) -> Mapping[str, Any]:
-    """What ``tasks.NAME`` gives: the output of a mapped task is the list of its instances'."""
+    """What ``tasks.NAME`` gives: the output of a mapped task is the list of its instances', unless a person gave it
+    one."""
     seen = run.task(name)
-    if seen.fan is None:
+    if seen.fan is None or seen.output is not None:
         return {"state": seen.phase, "output": _decoded(seen.output)}
     instances = (run.task(instance_name(name, index)) for index in range(seen.fan.items))
     return {"state": seen.phase, "output": [_decoded(instance.output) for instance in instances]}

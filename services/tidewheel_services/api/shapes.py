@@ -206,6 +206,7 @@ _PUBLISHED: list[Any] = [
     views.Page[views.BackfillRow],
     views.Page[views.DagRow],
     views.Page[views.DeadLetterRow],
+    views.Page[views.InstanceOutput],
     views.Page[views.PoolRow],
     views.Page[views.PoolTaskRow],
     views.Page[views.PoolDagRow],

@@ -58,8 +58,30 @@ def list_tasks(
 
 @read.get(_TASK, summary="Show a task", responses=shapes.gives(views.TaskDetail, "The task with its output."))
 def get_task(dag: DagName, run_id: RunName, task: TaskName, api: Api) -> Response:
-    """One task of a run with its output."""
+    """One task of a run with its output. Of a task with `for_each` that is the list of its instances' outputs, the
+    first 1,000 of them or 1 MiB; `outputs_next` is then the `after` with which `outputs` goes on.
+    """
     return answer(api.reads.read(lambda connection: known_task(connection, dag, run_id, task)))
+
+
+@read.get(
+    f"{_TASK}/outputs",
+    summary="List the outputs of a task's instances",
+    responses=shapes.gives(views.Page[views.InstanceOutput], "Outputs, in the order of the items."),
+)
+def list_outputs(
+    dag: DagName, run_id: RunName, task: TaskName, api: Api, limit: Limit = 100, after: After = None
+) -> Response:
+    """What each instance of a task with `for_each` gave: together the list that tasks downstream see. A page has at
+    most 1 MiB of them."""
+
+    def query(connection: reads.Connection) -> views.Page[views.InstanceOutput]:
+        page = reads.list_outputs(connection, dag, run_id, task, after=after, limit=limit)
+        if not page.items:
+            known_task(connection, dag, run_id, task)
+        return page
+
+    return answer(api.reads.read(query))
 
 
 @read.get(
