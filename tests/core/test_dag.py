@@ -9,6 +9,7 @@ from scenes import NOW, RULES, created, definition, deployed, in_run, started, t
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.deadlines import schedule_due
+from tidewheel.core.scope import slot_run_id
 from tidewheel.core.state import Dag
 from tidewheel.core.workflow import Catchup, Concurrency, Input, Overlap, Schedule, Workflow
 from tidewheel.testing.playbook import Given, Outcome, given
@@ -227,6 +228,24 @@ def test_overlap_skip_records_the_slot_with_the_run_in_its_way() -> None:
 
 def test_overlap_allow_starts_whatever_max_runs_says() -> None:
     _second_slot("allow").then(e.RunCreated, e.RunStarted, e.TaskQueued)
+
+
+def test_a_slot_that_waits_for_what_it_replaces_holds_up_no_run_that_somebody_asked_for() -> None:
+    """The worker of the run it replaces takes its time; ``max_runs`` has room for one more beside that."""
+    schedule = replace(EVERY_TEN, overlap="cancel_running")
+    of = workflow(task("a"), schedule=schedule, concurrency=Concurrency(max_runs=2))
+    outcome = nobody().when(deploy(of), at=NOW).when(c.FireSchedule(dag="d"), at=NOW + 10 * MINUTE)
+    where = {"dag": "d", "run_id": slot_run_id(NOW + 10 * MINUTE), "task": "a", "attempt": 1, "worker": "w"}
+    outcome = outcome.when(c.GrantSlot(**where, pool="default", mail_partition=0), at=NOW + 10 * MINUTE)
+    outcome = outcome.when(c.FireSchedule(dag="d"), at=NOW + 20 * MINUTE)
+    outcome.then(e.RunCancelRequested, e.TaskCancelRequested, e.RunCreated)
+    outcome = outcome.when(c.StartRun(dag="d", run_id="asked"), at=NOW + 20 * MINUTE)
+    outcome.then(e.RunCreated, e.RunStarted, e.TaskQueued)
+    outcome = outcome.when(c.StartRun(dag="d", run_id="too_many"), at=NOW + 20 * MINUTE).then(e.RunCreated)
+    times = {"started_at": NOW, "ended_at": NOW}
+    outcome = outcome.when(c.ReportCancelled(**where, **times), at=NOW + 21 * MINUTE)
+    started = [event.run_id for event in outcome.decision.events if isinstance(event, e.RunStarted)]
+    assert started == [slot_run_id(NOW + 20 * MINUTE)], "the place that has become free is the slot's, which was first"
 
 
 def test_overlap_cancel_running_ends_what_waits_and_starts_anew() -> None:

@@ -55,6 +55,15 @@ def test_no_reopened_run_starts_beside_another_one(order: tuple[str, str]) -> No
         assert "started while another scheduled run is not finished" in first.message
 
 
+def test_a_run_that_somebody_asked_for_does_not_wait_for_a_slot_that_waits() -> None:
+    asked = e.RunCreated(dag="d", run_id="asked", at=SLOTS[1], version="v1", kind="manual")
+    waits = [*BOTH, *again(FIRST), *again(SECOND), *at_work(FIRST, attempt=2), asked]
+    first = checked(waits).violations[0]
+    assert first.invariant == 6
+    assert "asked is queued, though there is room to start it" in first.message
+    assert found(checked([*waits, *at_work("asked")])) == []
+
+
 @pytest.mark.parametrize("order", [(FIRST, SECOND), (SECOND, FIRST)])
 def test_reopened_runs_do_not_wait_for_each_other(order: tuple[str, str]) -> None:
     first = checked([*BOTH, *again(order[0]), *again(order[1])]).violations[0]

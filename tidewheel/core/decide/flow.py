@@ -29,10 +29,7 @@ from tidewheel.core.workflow import RunEnd, Switch, Task
 def start_runs(d: Decision[Dag]) -> None:
     """Start queued runs, in order, while the DAG has room for them and is not paused; then those of backfills, which
     have been given their room before they were made."""
-    while d.state.queued_runs and not d.state.paused:
-        run = d.state.runs[d.state.queued_runs.first()[2]]
-        if not _has_room(d.state, run):
-            break
+    while not d.state.paused and (run := _next_run(d.state)) is not None:
         start_run(d, run.run_id)
     while d.state.queued_backfill and not d.state.paused:
         start_run(d, d.state.queued_backfill.first()[2])
@@ -56,12 +53,30 @@ def unfinished_scheduled(state: Dag) -> list[RunState]:
     return sorted((run for run in state.runs.values() if run.kind == "scheduled"), key=attrgetter("order"))
 
 
-def _has_room(state: Dag, run: RunState) -> bool:
-    workflow = state.definitions[run.version].workflow
-    alone = workflow.schedule is not None and workflow.schedule.overlap == "cancel_running"
-    if alone and run.kind == "scheduled" and any(other.phase != "queued" for other in unfinished_scheduled(state)):
-        return False  # what it replaces may still be ending, and two of them must not be at work at once
-    return state.running_runs < workflow.concurrency.max_runs
+def _next_run(state: Dag) -> RunState | None:
+    """The queued run that starts next; None: there is no room for one.
+
+    A scheduled run that waits for others to end holds up the scheduled ones behind it, or they might be at work for
+    ever before it is. Runs that somebody asked for have nothing to do with that, and go past.
+    """
+    place = state.queued_runs.first() if state.queued_runs else None
+    held = False
+    while place is not None:
+        run = state.runs[place[2]]
+        held = held or _waits_to_be_alone(state, run)
+        if not (held and run.kind == "scheduled"):
+            limit = state.definitions[run.version].workflow.concurrency.max_runs
+            return run if state.running_runs < limit else None
+        place = state.queued_runs.after(place)
+    return None
+
+
+def _waits_to_be_alone(state: Dag, run: RunState) -> bool:
+    """Whether it must not be at work beside another scheduled run, and one is: what it replaces may still be ending."""
+    schedule = state.definitions[run.version].workflow.schedule
+    if run.kind != "scheduled" or schedule is None or schedule.overlap != "cancel_running":
+        return False
+    return any(other.kind == "scheduled" and other.phase != "queued" for other in state.runs.values())
 
 
 def advance(d: Decision[Dag], run_id: str, ended: str) -> None:

@@ -366,11 +366,12 @@ class DagWitness:
         if not self._paused and (made := next((run for run in queued if run.backfill_id), None)):
             self._findings.add(6, f"{made.name} is queued, though its backfill gave it room", at=made.last)
         waiting = [run for run in queued if not run.backfill_id]
+        if self._scheduled_at_work() and any(run.overlap == "cancel_running" for run in waiting):
+            # Whoever is first of them may be any one since one was reopened; it holds up the scheduled ones, no others.
+            waiting = [run for run in waiting if not run.scheduled]
         room = min((run.definition.workflow.concurrency.max_runs for run in waiting), default=0) - self._running
         first = waiting[0] if waiting else None
-        # Whoever is first in the queue may be anyone of them since one was reopened; it holds up the others.
-        alone = self._scheduled_at_work() and any(run.overlap == "cancel_running" for run in waiting)
-        if first is not None and room > 0 and not self._paused and not alone:
+        if first is not None and room > 0 and not self._paused:
             self._findings.add(6, f"{first.name} is queued, though there is room to start it", at=first.last)
         for run in self.runs.values():
             if run.phase == "running":
