@@ -139,6 +139,9 @@ def test_what_is_decided_is_not_decided_again() -> None:
     outcome.when(no_run, at=NOW).rejected("no live run gone")
     no_task = c.DecideApproval(**WHERE, task="x", approve=True)
     outcome.when(no_task, at=NOW).rejected("no task 'x'")
+    near = c.DecideApproval(**WHERE, task="bb", approve=True)
+    outcome.when(near, at=NOW).rejected("no task 'bb'; did you mean 'b'?")
+    decide(decide(begun(ask()))).rejected("is not live: it has ended").then()
 
 
 def test_nobody_decides_in_time() -> None:

@@ -78,6 +78,7 @@ def test_saving_a_file_deploys_it_and_a_broken_one_changes_nothing(
     assert document("trigger", "changing", "--wait", env=env)["state"] == "success"
     file.write_text("id: changing\ntasks: [{id: b, run: 'true'}]\n")
     eventually(lambda: process.said.count("deployed changing") == 2)
+    eventually(lambda: "no mistakes any more" in process.said)
     run = document("trigger", "changing", "--run-id", "new", "--wait", env=env)
     assert run["version"] != version
 

@@ -382,6 +382,14 @@ def test_a_bad_query_is_refused_with_what_and_where(api: httpx.Client, run: str,
     assert document["errors"][0]["message"]
 
 
+@pytest.mark.parametrize("address", ["runs", "pause", "runs/r1/cancel", "backfills/backfill-1/cancel"])
+def test_a_write_to_what_is_not_there_tells_the_nearest_name(api: httpx.Client, run: str, address: str) -> None:
+    document = problem(api.post(f"/api/v1/dags/ordres/{address}", json={}), 404, "not_found")
+    assert document["detail"].endswith("; did you mean 'orders'?")
+    of_a_dag_that_is_there = problem(api.post("/api/v1/dags/orders/runs/never/cancel"), 404, "not_found")
+    assert "did you mean" not in of_a_dag_that_is_there["detail"]
+
+
 @pytest.mark.parametrize(("method", "address"), [("PATCH", "/api/v1/dags"), ("POST", "/api/v1/workers")])
 def test_a_method_that_is_not_possible(api: httpx.Client, method: str, address: str) -> None:
     answer = api.request(method, address)

@@ -132,7 +132,7 @@ def test_a_run_of_an_unknown_dag_is_refused(api: httpx.Client) -> None:
 BAD_STARTS: list[tuple[str, Any, str]] = [
     ("unknown input", {"inputs": {"nam": "x"}}, "did you mean 'name'"),
     ("wrong type of an input", {"inputs": {"times": "three"}}, "whole number"),
-    ("unknown field", {"runid": "x"}, "body.runid"),
+    ("unknown field", {"runid": "x"}, "body.runid: there is no key 'runid' here; did you mean 'run_id'?"),
     ("inputs that are no object", {"inputs": [1]}, "body.inputs"),
     ("run id that is no text", {"run_id": 7}, "body.run_id"),
     ("empty run id", {"run_id": ""}, "body.run_id"),
@@ -141,7 +141,7 @@ BAD_STARTS: list[tuple[str, Any, str]] = [
     ("run id with a space at the end", {"run_id": "a "}, "body.run_id"),
     ("a run id of the schedule's", {"run_id": "scheduled__2026-01-31T06:00:00Z"}, "schedule's own"),
     ("a logical date, which is the schedule's", {"logical_date": "2026-01-31"}, "body.logical_date"),
-    ("a list for a body", [1, 2], "body"),
+    ("a list for a body", [1, 2], "body: expected a JSON object"),
     ("a text for a body", "x", "body"),
     ("null for a body", None, "body"),
 ]

@@ -11,8 +11,10 @@ from typing import Any, TypeVar
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
 from starlette.requests import Request
 
+from tidewheel.core.nearest import did_you_mean
 from tidewheel_services.api.problems import Problem, invalid
 
 JSON_TYPES = frozenset({"application/json"})
@@ -70,9 +72,20 @@ def body_of(model: type[Model]) -> Callable[[Request], Awaitable[Model]]:
         try:
             return model.model_validate(value)
         except ValidationError as error:
-            raise invalid([{**entry, "loc": ("body", *entry["loc"])} for entry in error.errors()]) from error
+            raise invalid([_told(entry, model) for entry in error.errors()]) from error
 
     return read
+
+
+def _told(error: ErrorDetails, model: type[Body]) -> dict[str, object]:
+    """A mistake with its place in the body, and in words that name nothing of this program's insides."""
+    place, message = error["loc"], error["msg"]
+    if error["type"] == "extra_forbidden":
+        known = [field.alias or name for name, field in model.model_fields.items()] if len(place) == 1 else []
+        message = f"there is no key '{place[-1]}' here{did_you_mean(str(place[-1]), known)}"
+    elif error["type"] == "model_type":
+        message = "expected a JSON object"
+    return {**error, "loc": ("body", *place), "msg": message}
 
 
 def documented(model: type[Body], *, required: bool, example: Mapping[str, object]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import msgspec
 from fastapi import Depends, Header, Request
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from tidewheel.core import commands
@@ -19,6 +20,7 @@ from tidewheel_services.api.lag import LagWatch
 from tidewheel_services.api.measures import Measures
 from tidewheel_services.api.problems import Problem
 from tidewheel_services.api.requests import LogAway, NoAnswer, Requests, Stopping
+from tidewheel_services.api.unknown import nearest_to_unknown_dag
 
 POSITION_HEADER = "X-Tidewheel-Position"
 ACTOR_HEADER = "X-Tidewheel-Actor"
@@ -61,10 +63,19 @@ class Services:
         if reply.code == "overloaded":
             raise Problem("overloaded", f"{reply.message}. {again}", retry_after_s=OVERLOADED_RETRY_S, extra=extra)
         if not reply.ok:
-            raise Problem(
-                _REFUSALS.get(reply.code, "conflict"), reply.message or "refused without a reason", extra=extra
-            )
+            told = (reply.message or "refused without a reason") + await self._hint(command, reply)
+            raise Problem(_REFUSALS.get(reply.code, "conflict"), told, extra=extra)
         return reply
+
+    async def _hint(self, command: commands.Request, reply: Reply) -> str:
+        """The DAG that was probably meant: a shard knows only its own, the read model knows all."""
+        dag = getattr(command, "dag", None)
+        if reply.code != "not_found" or not isinstance(dag, str):
+            return ""
+        try:
+            return await run_in_threadpool(self.reads.read, lambda connection: nearest_to_unknown_dag(connection, dag))
+        except Problem:
+            return ""
 
 
 def services(request: Request) -> Services:

@@ -67,6 +67,11 @@ def known_pool(connection: reads.Connection, pool: str) -> views.PoolRow:
     return found
 
 
+def nearest_to_unknown_dag(connection: reads.Connection, dag: str) -> str:
+    """As ``near_dag`` of a DAG that is not there; nothing of one that is."""
+    return "" if reads.get_dag(connection, dag) is not None else near_dag(connection, dag)
+
+
 def near_dag(connection: reads.Connection, dag: str) -> str:
     """``; did you mean 'x'?``, or nothing."""
     if len(dag) > 200:

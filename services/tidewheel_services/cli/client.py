@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _TIMEOUT_S = 30.0
 _PAGE = 500
 _PREFIX = "/api/v1"
+#: Where in a request a mistake lies; on the command line there is no body and no query.
+_PLACE = re.compile(r"(^|; )(?:body|query|path)\.")
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._@+-]+")
 
 
@@ -125,7 +127,10 @@ class Client:
         kind = str(document.get("type", "")).rpartition(":")[2]
         status = response.status_code
         code = UNREACHABLE if status >= 500 or status == 401 else REFUSED
-        raise Refused(str(document["detail"]), code, kind, status, list(document.get("errors", [])))
+        detail = str(document["detail"])
+        if kind == "invalid":
+            detail = _PLACE.sub(r"\1", detail)
+        raise Refused(detail, code, kind, status, list(document.get("errors", [])))
 
 
 def _user() -> str:

@@ -23,7 +23,7 @@ def deploy(
     as_json: Json = False,
 ) -> None:
     """Make workflow files the current version of their DAGs. Nothing is deployed if any file has a mistake."""
-    from tidewheel_services.cli.definitions import as_document, mistakes_of, show_mistakes
+    from tidewheel_services.cli.definitions import as_document, counted, mistakes_of, show_mistakes
 
     loaded = load_given(files, project)
     mistakes = mistakes_of(loaded)
@@ -32,7 +32,7 @@ def deploy(
             write_json([as_document(mistake) for mistake in mistakes])
         else:
             show_mistakes(mistakes)
-        raise CliError(f"nothing was deployed: {len(mistakes)} mistakes")
+        raise CliError(f"nothing was deployed: {counted(len(mistakes), 'mistake')}")
     answers: list[Any] = []
     refused = 0
     with Client(settings(api=api)) as client:

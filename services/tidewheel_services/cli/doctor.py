@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import typer
 
-from tidewheel_services.cli.faults import REFUSED, CliError
+from tidewheel_services.cli.faults import REFUSED, CliError, near_dev
 from tidewheel_services.cli.options import ApiUrl, Dsn, Json, LogUrl, settings
 from tidewheel_services.cli.output import console, plain, write_json
 from tidewheel_services.config import Settings
@@ -102,7 +102,7 @@ def _log(surroundings: Settings) -> Finding:
             "Log", "missing", str(error), "run `tidewheel topics create`; `tidewheel topics check` shows more"
         )
     except LogError as error:
-        return Finding("Log", "missing", f"{surroundings.log}: {error}", fix)
+        return Finding("Log", "missing", str(error), fix + near_dev("TIDEWHEEL_LOG", str(error)))
     return Finding("Log", "ok", f"{surroundings.log}: every topic is there, {opened.partitions} partitions")
 
 
@@ -118,8 +118,8 @@ def _triggers(surroundings: Settings) -> Finding:
             notes = {shard: read_note(opened.noted(shard)) for shard in range(opened.partitions)}
         finally:
             opened.close()
-    except LogError as error:
-        return Finding("Triggers", "missing", str(error), "see what is said of the log")
+    except LogError:
+        return Finding("Triggers", "optional", "not known, for the log does not say")
     full = [str(shard) for shard, note in notes.items() if note.full]
     postponed = sorted(dag for note in notes.values() for dag in note.postponed)
     if not full and not postponed:
@@ -146,7 +146,7 @@ def _postgres(surroundings: Settings) -> Finding:
             row = connection.execute(query).fetchone()
     except psycopg.Error as error:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        return Finding("Postgres", "missing", reason, fix)
+        return Finding("Postgres", "missing", reason, fix + near_dev("TIDEWHEEL_POSTGRES", reason))
     assert row is not None
     version, has_tables = row
     if not has_tables:

@@ -32,6 +32,11 @@ _TOLD = (
     ("tidewheel_services.notifier.delivery", "Unusable"),
     ("tidewheel_services.notifier.targets", "BadTargets"),
 )
+#: What a message about the default address of a server holds, by the variable that names another server.
+_DEFAULTS = {
+    "TIDEWHEEL_LOG": ("127.0.0.1:9092",),
+    "TIDEWHEEL_POSTGRES": ('"127.0.0.1", port 5432',),
+}
 
 
 class CliError(Exception):
@@ -75,14 +80,23 @@ def explain(error: BaseException) -> str | None:
     """A sentence for a fault of the surroundings; None for a fault of ours, which deserves its traceback."""
     module = type(error).__module__
     if module.startswith("psycopg"):
-        return (
+        told = (
             f"Postgres: {_first_line(error)}. Is it running, and is TIDEWHEEL_POSTGRES right? `tidewheel doctor` looks"
         )
+        return told + near_dev("TIDEWHEEL_POSTGRES", told)
     if any(_is_a(error, module, name) for module, name in _TOLD):
-        return str(error)
+        return str(error) + near_dev("TIDEWHEEL_LOG", str(error))
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return None
+
+
+def near_dev(variable: str, told: str) -> str:
+    """Where to look when nobody said where things are and the default address gave no answer: who has only
+    `tidewheel dev` running never chose that address."""
+    if os.environ.get(variable) or not any(address in told for address in _DEFAULTS[variable]):
+        return ""
+    return ". With `tidewheel dev DIR`: `source DIR/.tidewheel/environment` first"
 
 
 def _is_a(error: BaseException, module: str, name: str) -> bool:

@@ -58,6 +58,8 @@ def dev(
     from tidewheel_services.cli.processes import stop_on_signals
     from tidewheel_services.standalone.dev import CannotRun, run_dev
 
+    if directory.is_file():
+        raise CliError(f"{directory} is a file; name its directory: `tidewheel dev {directory.parent}`", UNREACHABLE)
     if not directory.is_dir():
         raise CliError(f"{directory} is no directory; `tidewheel init {directory}` makes one", UNREACHABLE)
     try:

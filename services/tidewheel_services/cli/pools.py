@@ -33,7 +33,7 @@ def pools(
         if as_json:
             write_json(answer)
         else:
-            write(answer["message"] or f"pool {name} set")
+            write(answer["message"] or _limited(name, slots))
         return
     if dags:
         if name is None:
@@ -61,6 +61,14 @@ def pools(
         rows,
         "no pools yet; a worker or a task makes one",
     )
+
+
+def _limited(pool: str, slots: int | None) -> str:
+    if slots is None:
+        return f"pool {pool}: as many slots as its workers have"
+    if slots == 0:
+        return f"pool {pool}: no slots; what runs goes on, and nothing starts until it has more"
+    return f"pool {pool}: {slots} slot{'' if slots == 1 else 's'} at most"
 
 
 def _dags(pool: str, api: str, as_json: bool) -> None:

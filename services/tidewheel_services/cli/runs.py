@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -24,6 +24,7 @@ InputPairs = Annotated[
 Inputs = Annotated[str, typer.Option("--inputs", help="Inputs as a JSON object.", show_default=False)]
 Wait = Annotated[bool, typer.Option("--wait", help="Until it ends; exit code 1 unless it succeeds.")]
 Timeout = Annotated[float | None, typer.Option("--timeout", min=0, help="Longest wait in seconds.", show_default=False)]
+State = Literal["queued", "running", "success", "failed", "cancelled"]
 _ENDED = ("success", "failed", "cancelled")
 #: Runs that a run asked for, as many as are shown.
 _CHILDREN_MAX = 50
@@ -69,7 +70,7 @@ def trigger(
 
 def runs(
     dag: Annotated[str | None, typer.Argument(help="Only of this DAG.", show_default=False)] = None,
-    only: Annotated[str | None, typer.Option("--state", help="Only in this state.", show_default=False)] = None,
+    only: Annotated[State | None, typer.Option("--state", help="Only in this state.", show_default=False)] = None,
     limit: Limit = 20,
     api: ApiUrl = "",
     as_json: Json = False,

@@ -138,7 +138,9 @@ def _tell(tally: Tally, options: str) -> None:
     for finding in tally.findings[:_SHOWN]:
         console().print(f"[red]seed {finding.seed}, step {finding.step}:[/] {plain(finding.what)}")
         write(f"  {_replay(finding, options)}")
-    days = tally.virtual_ms / 86_400_000
-    figures = f"{tally.steps:,} steps, {tally.events:,} events, {tally.runs:,} runs, {days:,.1f} days"
-    result = f"{len(tally.findings)} violations" if tally.findings else "nothing lost, nothing doubled"
-    write(f"{tally.seeds:,} seeds, {figures} of virtual time in {took(tally.wall_s)}: {result}")
+    played = took(tally.virtual_ms / 1000)
+    figures = f"{tally.steps:,} steps, {tally.events:,} events, {tally.runs:,} runs, {played}"
+    found = len(tally.findings)
+    result = f"{found} violation{'' if found == 1 else 's'}" if found else "nothing lost, nothing doubled"
+    seeds = f"{tally.seeds:,} seed{'' if tally.seeds == 1 else 's'}"
+    write(f"{seeds}, {figures} of virtual time in {took(tally.wall_s)}: {result}")

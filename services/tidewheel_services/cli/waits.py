@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -11,13 +11,15 @@ from tidewheel_services.cli.options import ApiUrl, Json, Limit, settings
 from tidewheel_services.cli.output import plain, table, write, write_json
 from tidewheel_services.cli.runs import Dag, Run
 
+#: What a task may wait for, as the events say it: given here so that `--help` and completion cost no import of them.
+For = Literal["time", "kafka", "http", "run", "approval", "trigger", "workflow"]
 Task = Annotated[str, typer.Argument(help="The task's id.", show_default=False)]
 
 
 def waits(
     dag: Annotated[str | None, typer.Argument(help="Only of this DAG.", show_default=False)] = None,
     waits_for: Annotated[
-        str | None, typer.Option("--for", help="Only those that wait for this, such as approval.", show_default=False)
+        For | None, typer.Option("--for", help="Only those that wait for this.", show_default=False)
     ] = None,
     limit: Limit = 50,
     api: ApiUrl = "",

@@ -35,9 +35,11 @@ class Told(msgspec.Struct, frozen=True):
     removed: tuple[str, ...] = ()
     mistakes: tuple[Mistake, ...] = ()
     faults: tuple[str, ...] = ()
+    #: There were mistakes at the last look, and are none now.
+    mended: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.deployed or self.removed or self.mistakes or self.faults)
+        return bool(self.deployed or self.removed or self.mistakes or self.faults or self.mended)
 
 
 class Deployer:
@@ -72,8 +74,9 @@ class Deployer:
         self._settled = not faults
         fresh = tuple(mistake for mistake in dict.fromkeys(mistakes) if mistake not in self._told)
         fresh_faults = tuple(fault for fault in faults if fault not in self._told_faults)
+        mended = bool(self._told) and not mistakes
         self._told, self._told_faults = set(mistakes), set(faults)
-        return Told(tuple(deployed), tuple(removed), fresh, fresh_faults)
+        return Told(tuple(deployed), tuple(removed), fresh, fresh_faults, mended)
 
     def _read(self) -> bool:
         """Load the files that have changed; whether any has, came or went."""

@@ -37,7 +37,7 @@ def run_dev(directory: Path, *, port: int, slots: int, verbose: bool, stop: thre
             deployer = Deployer(directory, client, state / "deployed.json", engine.serve_pools)
             _tell(terminal, deployer.look())
             count = f"{deployer.dags} DAG{'' if deployer.dags == 1 else 's'}"
-            terminal.print(f"[bold green]up[/]: {count}; API at {engine.settings.api} (see /docs)")
+            terminal.print(f"[bold green]up[/]: {count}; API at {engine.settings.api} (see {engine.settings.api}/docs)")
             terminal.print(f"state in {escape(str(state))}; Ctrl-C ends it, the next start goes on from here")
             environment = _write_environment(state, engine.settings)
             terminal.print(f"in other terminals: [bold]source {escape(environment)}[/]")
@@ -68,5 +68,7 @@ def _tell(terminal: Console, told: Told) -> None:
     if told.mistakes:
         show_mistakes(told.mistakes)
         terminal.print("[yellow]the last good version of each file with a mistake stays live[/]")
+    if told.mended:
+        terminal.print("[green]no mistakes any more[/]")
     for fault in told.faults:
         terminal.print(f"[red]not deployed[/]: {escape(fault)}")

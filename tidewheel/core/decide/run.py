@@ -186,14 +186,19 @@ def _asked_by(parent: Parent) -> dict[str, Any]:
     }
 
 
+def not_live(d: Decision[Dag], run_id: str) -> None:
+    """Refuse: only a live run can be asked for this, and this one has ended, or never was."""
+    if has_been(d.state, run_id):
+        d.refuse("conflict", f"run {run_id} is not live: it has ended, or its slot was skipped")
+    else:
+        d.refuse("not_found", f"DAG '{d.state.dag}' has no live run {run_id}")
+
+
 def decide_cancel_run(d: Decision[Dag], command: c.CancelRun) -> None:
     """Cancel what waits at once; tell the workers of what is live."""
     run = d.state.runs.get(command.run_id)
     if run is None:
-        if has_been(d.state, command.run_id):
-            d.refuse("conflict", f"run {command.run_id} is not live: it has ended, or its slot was skipped")
-        else:
-            d.refuse("not_found", f"DAG '{command.dag}' has no live run {command.run_id}")
+        not_live(d, command.run_id)
         return
     d.accept(run_id=run.run_id, created=not run.cancel_requested)
     cancel_run(d, run.run_id, actor=command.actor, reason=command.reason)

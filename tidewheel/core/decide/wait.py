@@ -10,8 +10,10 @@ from tidewheel.core.decide.child import time_out_child
 from tidewheel.core.decide.decision import Decision, failed_here, last_attempt
 from tidewheel.core.decide.flow import advance
 from tidewheel.core.decide.launch import ask_again
+from tidewheel.core.decide.run import not_live
 from tidewheel.core.decide.task import output_fault
 from tidewheel.core.expressions import ExpressionError
+from tidewheel.core.nearest import did_you_mean
 from tidewheel.core.scope import rfc3339
 from tidewheel.core.state import Dag
 from tidewheel.core.waits import FAULT, WATCHED, Wait
@@ -62,10 +64,11 @@ def _open_approval(d: Decision[Dag], command: c.DecideApproval) -> Wait | None:
     """The wait that the command decides, or None with the refusal said."""
     run = d.state.runs.get(command.run_id)
     if run is None:
-        d.refuse("not_found", f"DAG '{command.dag}' has no live run {command.run_id}")
+        not_live(d, command.run_id)
         return None
-    if command.task not in run.tasks and command.task not in d.state.definitions[run.version].tasks:
-        d.refuse("not_found", f"run {command.run_id} has no task '{command.task}'")
+    known = d.state.definitions[run.version].tasks
+    if command.task not in run.tasks and command.task not in known:
+        d.refuse("not_found", f"run {command.run_id} has no task '{command.task}'{did_you_mean(command.task, known)}")
         return None
     task = run.task(command.task)
     wait = task.waiting(command.attempt or task.attempt)

@@ -1,0 +1,79 @@
+"""What goes wrong at the command line: one line that says what, where and what to do, and an exit code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+import httpx
+import pytest
+from typer.testing import CliRunner, Result
+
+from tidewheel.core.events import WaitsFor
+from tidewheel.log.interface import LogUnavailable
+from tidewheel_services.api.routes.runs import RunStateName
+from tidewheel_services.cli import client, runs, waits
+from tidewheel_services.cli.app import app
+from tidewheel_services.cli.client import Client, Refused
+from tidewheel_services.cli.faults import explain
+from tidewheel_services.config import Settings
+
+real_client = httpx.Client
+SOURCE = "`source DIR/.tidewheel/environment` first"
+
+
+def tidewheel(*arguments: str) -> Result:
+    """A command of the program."""
+    return CliRunner().invoke(app, arguments)
+
+
+def test_who_named_no_log_is_told_where_dev_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TIDEWHEEL_LOG", raising=False)
+    assert SOURCE in (explain(LogUnavailable(f"Kafka at {Settings().log.split('//')[1]} cannot be used")) or "")
+    assert SOURCE not in (explain(LogUnavailable("Kafka at kafka.example:9092 cannot be used")) or "")
+    monkeypatch.setenv("TIDEWHEEL_LOG", Settings().log)
+    assert SOURCE not in (explain(LogUnavailable("Kafka at 127.0.0.1:9092 cannot be used")) or "")
+
+
+def test_a_file_is_no_directory_to_run(tmp_path: Path) -> None:
+    (tmp_path / "hello.yaml").touch()
+    done = tidewheel("dev", str(tmp_path / "hello.yaml"))
+    assert done.exit_code == 2
+    assert f"is a file; name its directory: `tidewheel dev {tmp_path}`" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [("runs", "--state", "fail"), ("waits", "--for", "approva")], ids=lambda words: words[0]
+)
+def test_a_word_that_is_none_of_an_options_is_wrong_usage(words: tuple[str, ...]) -> None:
+    done = tidewheel(*words)
+    assert done.exit_code == 2
+    assert "is not one of" in done.stderr
+
+
+def test_the_words_of_options_are_those_of_the_api() -> None:
+    assert get_args(runs.State) == get_args(RunStateName)
+    assert get_args(waits.For) == get_args(WaitsFor)
+
+
+def test_a_mistake_in_a_request_is_told_without_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    document = {"type": "urn:tidewheel:problem:invalid", "detail": "body.from: no date; body.to: no date", "errors": []}
+    answered = httpx.MockTransport(lambda request: httpx.Response(422, json=document))
+    monkeypatch.setattr(
+        httpx, "Client", lambda **options: real_client(transport=answered, base_url=options["base_url"])
+    )
+    with Client(Settings()) as asking, pytest.raises(Refused, match=r"^from: no date; to: no date$"):
+        asking.post("dags", "shop", "backfills", body={})
+
+
+@pytest.mark.parametrize(
+    ("limit", "says"),
+    [
+        (("--slots", "0"), "no slots; what runs goes on, and nothing starts until it has more"),
+        (("--slots", "3"), "3 slots at most"),
+        (("--unlimited",), "as many slots as its workers have"),
+    ],
+)
+def test_a_pools_new_limit_is_said(limit: tuple[str, ...], says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client.Client, "put", lambda *_, **__: {"message": ""})
+    assert tidewheel("pools", "warehouse", *limit).stdout == f"pool warehouse: {says}\n"
