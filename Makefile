@@ -100,8 +100,8 @@ tidy: $(STAMP) ## House rules: sizes, names, docstrings
 
 ##@ Run
 .PHONY: dev
-dev: $(STAMP) ## Everything in one process over examples/: embedded log, embedded Postgres, API on port 8420
-	@$(BIN)/tidewheel dev examples $(ARGS)
+dev: $(STAMP) ## Everything in one process over examples/features: embedded log, embedded Postgres, API on port 8420
+	@$(BIN)/tidewheel dev examples/features $(ARGS)
 
 .PHONY: kafka
 kafka: $(STAMP) ## Start a local Kafka broker in the foreground: Docker if it answers, else Maven's jars

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -116,6 +117,13 @@ def dev(
     with Process("dev", directory, "--port", "0", *arguments, output=output, env=env) as process:
         said = process.wait_for("API at ")
         yield process, {"TIDEWHEEL_API": said.split("API at ")[1].split()[0]}
+
+
+def settings_of(directory: Path) -> dict[str, str]:
+    """What `source .tidewheel/environment` sets, beside a `tidewheel dev` on the directory."""
+    lines = (directory / ".tidewheel" / "environment").read_text().splitlines()
+    pairs = (line.removeprefix("export ").split("=", 1) for line in lines)
+    return {name: shlex.split(value)[0] for name, value in pairs}
 
 
 @contextlib.contextmanager

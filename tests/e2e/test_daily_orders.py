@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 
-from tests.e2e.running import CLEAN, dev, document, eventually, tidewheel
+from tests.e2e.running import CLEAN, dev, document, eventually, settings_of, tidewheel
 from tests.notifier.receiver import receiving
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "daily_orders"
@@ -93,7 +93,7 @@ def site(directory: Path) -> Iterator[Site]:
             ("# start: 2026-01-01", "start: 2100-01-01"),
         )
         with dev(flows, env=surroundings) as (_, env):
-            yield Site({**env, **written(flows)}, published, quarantine.taken)
+            yield Site({**env, **settings_of(flows)}, published, quarantine.taken)
 
 
 def program(path: Path, script: str) -> None:
@@ -107,13 +107,6 @@ def patch(file: Path, *changes: tuple[str, str]) -> None:
         assert text.count(old) == 1, f"{old!r} is there {text.count(old)} times"
         text = text.replace(old, new)
     file.write_text(text)
-
-
-def written(flows: Path) -> dict[str, str]:
-    """What `source .tidewheel/environment` would set."""
-    lines = (flows / ".tidewheel" / "environment").read_text().splitlines()
-    pairs = (line.removeprefix("export ").split("=", 1) for line in lines)
-    return {name: shlex.split(value)[0] for name, value in pairs}
 
 
 def test_two_days_of_orders(tmp_path: Path) -> None:
