@@ -6,6 +6,7 @@ import json
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
@@ -15,6 +16,7 @@ from tidewheel.core.workflow import Concurrency, Run, Task, Workflow
 from tidewheel.definition.expressions import CelEvaluator
 from tidewheel.log.interface import COMMANDS, DEAD_LETTERS, EVENTS, JOURNALS, POOL_EVENTS, TRIGGERS, Append
 from tidewheel.log.partition import partition_of
+from tidewheel.runtime import scheduler
 from tidewheel.runtime.answered import Answered
 from tidewheel.runtime.backlog import Extent, read_note, still_waiting
 from tidewheel.runtime.checker import check_log
@@ -166,6 +168,21 @@ def test_reports_requests_and_triggers_read_again_come_to_no_event(commits: int,
     assert {name: created(world, name) for name in runs} == runs
     assert all(len(found) == 40 for found in runs.values())
     assert world.check().ok
+
+
+def test_it_is_said_once_and_not_with_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "BATCH_RECORDS", 2)
+    world = a_world()
+    world.add_worker()
+    world.deploy(Workflow(id="one", tasks=TASKS))
+    for _ in range(10):
+        world.send(c.StartRun(dag="one"))
+        world.advance(2_000)
+    with capture_logs() as said:
+        lose_commits(world, 20)
+        world.settle()
+    first, last = [entry for entry in said if "that the journal answers" in entry["event"]]
+    assert first["log_level"] == "warning" and last["inputs"] > 8
 
 
 def test_without_that_the_checker_finds_inputs_answered_twice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,6 +130,8 @@ class Scheduler:
         self._most = BATCH_RECORDS
         #: A turn was cut short between reading its batch and its end.
         self._interrupted = False
+        #: Inputs of the last turns without a break that the journal answers already.
+        self._passed_over = 0
 
     @property
     def status(self) -> Status:
@@ -199,10 +201,7 @@ class Scheduler:
         for record in inputs:
             answered = self._owned[record.partition].answered
             again += not take_in(work, record, self._log.partitions, self._backlog, answered)
-        if again:
-            log.warning(
-                "the group's position came back old: inputs that the journal answers are passed over", inputs=again
-            )
+        self._tell_passed_over(again)
         timers = self._timers.pop_due(self._owned, now, self._most)
         for timer in timers:
             work.handle(timer, "timer")
@@ -267,6 +266,14 @@ class Scheduler:
         if due is None:
             return timeout_s
         return min(timeout_s, max(0.0, (due - self._clock()) / 1000))
+
+    def _tell_passed_over(self, inputs: int) -> None:
+        """Thousands may come again, batch by batch: say it when they begin, and how many they were when they end."""
+        if inputs and not self._passed_over:
+            log.warning("the group's position came back old: inputs that the journal answers are passed over")
+        elif self._passed_over and not inputs:
+            log.info("inputs that the journal answers were passed over", inputs=self._passed_over)
+        self._passed_over = self._passed_over + inputs if inputs else 0
 
     def _commit(self, batch: Batch, work: Work, inputs: int) -> bool:
         begun = time.perf_counter()
