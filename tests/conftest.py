@@ -10,8 +10,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from tidewheel.testing.kafka_broker import open_broker
+
+# As the processes write it: drawing a traceback with all its local values, as the library does unasked, takes seconds.
+structlog.configure(
+    processors=[
+        structlog.processors.add_log_level,
+        structlog.processors.format_exc_info,
+        structlog.processors.KeyValueRenderer(key_order=["event"]),
+    ]
+)
 
 #: Directories whose tests compute: the others own servers and processes, or look at times.
 COMPUTING = frozenset({"authoring", "core", "definition", "runtime", "simulation", "tidy", "wire"})

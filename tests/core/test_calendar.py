@@ -82,7 +82,7 @@ def upcoming(schedule: Schedule, after: str, count: int) -> list[str]:
         pytest.param(
             cron("0 9 * * *", tz="America/Toronto"),
             "2026-03-06T12:00:00-05:00",
-            ["2026-03-07T14:00Z", "2026-03-08T13:00Z", "2026-03-09T13:00Z"],
+            ["2026-03-07T14:00Z", *(f"2026-03-{day:02}T13:00Z" for day in range(8, 15))],
             id="C015-daily",
         ),
         pytest.param(

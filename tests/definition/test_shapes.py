@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -103,12 +104,16 @@ def test_all_nine_trigger_rules(expect: Expect, rule: str) -> None:
 def test_dates_stand_bare_wherever_a_date_can(expect: Expect) -> None:
     """Field report C100, first half: ``2026-01-01`` is a date at each level, not a timestamp object."""
     workflow = expect(
-        "id: a\nx-date: 2026-01-01\ninputs:\n  day: {type: date, default: 2026-01-01, enum: [2026-01-01, 2026-01-02]}\n"
-        "env: {DAY: 2026-01-01}\ntasks: [{id: t, python: 'm:f', with: {day: 2026-01-01, days: [2026-01-01]}}]\n"
+        "id: a\nx-date: 2026-01-01\nschedule: {cron: '0 6 * * *', start: 2026-01-01, end: 2026-02-01}\n"
+        "inputs:\n  day: {type: date, default: 2026-01-01, enum: [2026-01-01, 2026-01-02]}\nenv: {DAY: 2026-01-01}\n"
+        "tasks: [{id: t, python: 'm:f', with: {day: 2026-01-01, days: [2026-01-01]}, env: {DAY: 2026-01-01}}]\n"
     ).workflow
-    assert workflow is not None
+    assert workflow is not None and workflow.schedule is not None
+    first, after = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 2, tzinfo=UTC)
+    bounds = (first.timestamp() * 1000, after.timestamp() * 1000 - 1)
+    assert (workflow.schedule.start_ms, workflow.schedule.end_ms) == bounds, "both days whole"
     assert workflow.inputs["day"].default == "2026-01-01"
-    assert workflow.env == {"DAY": "2026-01-01"}
+    assert workflow.env == workflow.tasks[0].env == {"DAY": "2026-01-01"}
     assert workflow.tasks[0].action == Python(callable="m:f", with_={"day": "2026-01-01", "days": ["2026-01-01"]})
 
 

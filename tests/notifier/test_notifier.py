@@ -146,24 +146,39 @@ def test_a_restart_goes_on_where_it_was_and_tells_nothing_twice(
     assert sorted(runs(receiver)) == ["r1", "r2", "r3", "r4"]
 
 
-@pytest.mark.parametrize("breaks", ["refuses", "hangs"])
+@pytest.mark.parametrize("breaks", ["refuses", "hangs", "raises", "exits"])
 def test_a_broken_target_holds_nobody_up_and_is_told_when_it_is_back(
-    breaks: str, log: MemoryLog, dsn: str, receiver: Receiver, other: Receiver, eventually: Eventually
+    breaks: str,
+    log: MemoryLog,
+    dsn: str,
+    receiver: Receiver,
+    other: Receiver,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """C104: the service refuses or hangs, or the library's own code for it fails."""
+
+    def fails(*_: Any, **__: Any) -> bool:
+        receiver.tries += 1
+        raise KeyError("a fault of the plug-in") if breaks == "raises" else SystemExit(1)
+
     if breaks == "refuses":
         receiver.status = 503
-    else:
+    elif breaks == "hangs":
         receiver.hanging.set()
     targets = {"broken": receiver.target("broken", "?rto=0.2"), "ops": other.target("ops")}
     writer = JournalWriter(log)
     with notifying(log, dsn, targets, pauses_s=(0.2,) * 1_000) as notifier:
         eventually(lambda: ready(notifier), "it follows")
+        if breaks in ("raises", "exits"):
+            monkeypatch.setattr(notifier.couriers["broken"]._sender._service, "notify", fails)  # type: ignore[union-attr]
         writer.write(deployed("etl", "run_failed", to=("broken", "ops")))
         for number in range(5):
             writer.write(created("etl", f"r{number}"), *failed("etl", f"r{number}"))
         eventually(lambda: len(other.taken) == 5, "the other target has all of them")
         eventually(lambda: receiver.tries >= 3, "the broken one is tried again and again")
         assert not receiver.taken
+        monkeypatch.undo()
         receiver.status = 200
         receiver.hanging.clear()
         receiver.let_go.set()

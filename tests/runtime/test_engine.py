@@ -9,25 +9,17 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.runtime.worlds import MINUTE, a_world, dead_letters, task
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.decide import flow
 from tidewheel.core.mail import AssignTask
-from tidewheel.core.workflow import Concurrency, Retry, Run, Schedule, Task, Workflow
-from tidewheel.definition.expressions import CelEvaluator
-from tidewheel.log.interface import COMMANDS, DEAD_LETTERS, SNAPSHOTS, TRIGGERS, Append, Batch, CommitAborted
+from tidewheel.core.workflow import Concurrency, Schedule, Workflow
+from tidewheel.log.interface import COMMANDS, SNAPSHOTS, TRIGGERS, Append, Batch, CommitAborted
 from tidewheel.log.memory import Fault, MemoryOwner
 from tidewheel.log.partition import partition_of
-from tidewheel.testing.world import Outcome, World
-from tidewheel.wire.codec import decode, encode
-from tidewheel.wire.messages import DeadLetter
-
-MINUTE = 60_000
-
-
-def task(id_: str, *needs: str, **more: Any) -> Task:
-    return Task(id=id_, action=Run(command="true"), needs=needs, **more)
-
+from tidewheel.testing.world import START_MS, Outcome, World
+from tidewheel.wire.codec import encode
 
 FAN = Workflow(
     id="fan",
@@ -35,26 +27,11 @@ FAN = Workflow(
 )
 
 
-def a_world(**more: Any) -> World:
-    return World(CelEvaluator(), **more)
-
-
 def results(world: World) -> dict[str, str]:
     names = {e.RunSucceeded: "success", e.RunFailed: "failed", e.RunCancelled: "cancelled"}
     ended = world.events(*names)  # type: ignore[arg-type]
     found = {event.run_id: names[type(event)] for event in ended}  # type: ignore[union-attr,index]
     assert len(found) == len(ended), "a run ended twice"
-    return found
-
-
-def dead_letters(world: World) -> list[DeadLetter]:
-    found = []
-    for partition in range(world.log.partitions):
-        for record in world.log.reader({(DEAD_LETTERS, partition): 0}).read(1_000, 0):
-            assert record.value is not None
-            letter = decode(record.value)
-            assert isinstance(letter, DeadLetter)
-            found.append(letter)
     return found
 
 
@@ -207,29 +184,18 @@ def fails_until(attempt: int, kind: c.FailureKind = "exit_code") -> Callable[[As
     return lambda work: Outcome(fails=kind if work.attempt < attempt else None, exit_code=1)
 
 
-def test_a_task_that_fails_twice_feeds_two_levels() -> None:
-    """C048."""
-    world = a_world()
-    world.add_worker(behaviour=lambda work: fails_until(3)(work) if work.task == "a" else Outcome())
-    tasks = (task("a", retry=Retry(max=2, delay_ms=10_000)), task("b", "a"), task("c", "b"))
-    world.deploy(Workflow(id="one", tasks=tasks))
-    world.ask(c.StartRun(dag="one", run_id="r"))
-    world.advance(60_000)
-    assert results(world) == {"r": "success"}
-    assert [key[2:] for key in world.started] == [("a", 1), ("a", 2), ("a", 3), ("b", 1), ("c", 1)]
-    world.check()
-
-
-def test_a_schedule_makes_one_run_a_slot_with_touching_windows() -> None:
+@pytest.mark.parametrize("catchup", ["none", "latest", "all"])
+def test_a_schedule_makes_one_run_a_slot_with_touching_windows(catchup: Any) -> None:
     """C030: runs of eight minutes on a five-minute schedule, one at a time."""
     world = a_world()
     world.add_worker(behaviour=lambda _: Outcome(takes_ms=8 * MINUTE))
-    schedule = Schedule(cron=("*/5 * * * *",), catchup="all")
+    schedule = Schedule(cron=("*/5 * * * *",), catchup=catchup)
     world.deploy(Workflow(id="one", tasks=(task("a"),), schedule=schedule, concurrency=Concurrency(max_runs=1)))
     world.advance(30 * MINUTE, step_ms=MINUTE)
     runs = [event for event in world.events(e.RunCreated) if isinstance(event, e.RunCreated)]
-    assert [run.interval_start for run in runs[1:]] == [run.interval_end for run in runs[:-1]]
-    assert len(runs) == 6
+    windows = [(START_MS + minutes * MINUTE, START_MS + (minutes + 5) * MINUTE) for minutes in range(0, 30, 5)]
+    assert [(run.interval_start, run.interval_end) for run in runs] == windows
+    assert len(world.events(e.RunStarted)) == 4, "one at a time, and none is dropped for that"
     world.check()
 
 
@@ -244,7 +210,8 @@ def test_a_pause_ends_as_the_catch_up_policy_says(catchup: Any, runs: int) -> No
     world.advance(60 * MINUTE, step_ms=10 * MINUTE)
     world.ask(c.UnpauseDag(dag="one"))
     found = [event.logical_date for event in world.events(e.RunCreated) if isinstance(event, e.RunCreated)]
-    assert len(found) == len(set(found)) == runs
+    slots = [START_MS + minutes * MINUTE for minutes in range(10, 70, 10)]
+    assert found == slots[6 - runs :], "each is of its own slot, in order"
     world.advance(10 * MINUTE, step_ms=MINUTE)
     assert len(world.events(e.RunCreated)) == runs + 1
     world.check()

@@ -11,37 +11,17 @@ from typing import Any, cast
 
 import pytest
 
+from tests.runtime.test_recovery import copy, folded, images, records
+from tests.runtime.worlds import HOUR, MINUTE, a_world, dead_letters, ends, restart, task
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.fold import FOLDS
-from tidewheel.core.workflow import Concurrency, Retry, Run, Schedule, Task, Workflow
-from tidewheel.definition.expressions import CelEvaluator
-from tidewheel.testing.world import Outcome, World
-
-MINUTE = 60_000
-HOUR = 60 * MINUTE
-
-
-def task(id_: str, *needs: str, **more: Any) -> Task:
-    return Task(id=id_, action=Run(command="true"), needs=needs, **more)
-
-
-def a_world(**more: Any) -> World:
-    return World(CelEvaluator(), **more)
-
-
-def restart(world: World, name: str = "scheduler-0") -> None:
-    world.kill_scheduler(name)
-    world.start_scheduler(name)
-
-
-def ends(world: World) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for event in world.events(e.RunSucceeded, e.RunFailed, e.RunCancelled):
-        assert isinstance(event, e.RunSucceeded | e.RunFailed | e.RunCancelled)
-        assert event.run_id not in found, "a run ended twice"
-        found[event.run_id] = type(event).__name__
-    return found
+from tidewheel.core.workflow import Concurrency, Retry, Schedule, Task, TimeWait, WaitFor, Workflow
+from tidewheel.log.interface import SNAPSHOTS, Batch
+from tidewheel.log.memory import MemoryOwner
+from tidewheel.log.partition import partition_of
+from tidewheel.runtime.scheduler import POLL_S_MAX, Scheduler
+from tidewheel.testing.world import START_MS, Outcome, World
 
 
 @pytest.mark.parametrize(
@@ -49,19 +29,53 @@ def ends(world: World) -> dict[str, str]:
     [
         ("59 1 * * *", "America/New_York", "2026-11-01T04:00:00", "2026-11-01T05:59:00Z"),
         ("30 2 * * *", "America/New_York", "2026-03-08T05:00:00", "2026-03-08T07:00:00Z"),
-        ("35 5 * * *", "Europe/Zurich", "2026-06-01T03:00:00", "2026-06-01T03:35:00Z"),
+        ("35 5 * * *", "Europe/Zurich", "2026-01-15T02:00:00", "2026-01-15T04:35:00Z"),
     ],
 )
 def test_one_run_that_day_however_often_the_scheduler_restarts(cron: str, zone: str, start: str, slot: str) -> None:
-    """C002, C014, C022: also between the two showings of a wall time, and an hour after a slot."""
+    """C002, C014, C022: also between the two showings of a wall time, and 65 minutes after a slot that may be two hours
+    late in a zone an hour from UTC."""
     world = a_world()
     world.now = int(datetime.fromisoformat(start).replace(tzinfo=UTC).timestamp() * 1000)
     world.add_worker()
-    world.deploy(Workflow(id="one", tasks=(task("a"),), schedule=Schedule(cron=(cron,), timezone=zone)))
-    for _ in range(16):
-        world.advance(15 * MINUTE, step_ms=5 * MINUTE)
+    schedule = Schedule(cron=(cron,), timezone=zone, misfire_grace_ms=2 * HOUR)
+    world.deploy(Workflow(id="one", tasks=(task("a"),), schedule=schedule))
+    for _ in range(48):
+        world.advance(5 * MINUTE, step_ms=5 * MINUTE)
         restart(world)
     assert ends(world) == {f"scheduled__{slot}": "RunSucceeded"}
+    world.check()
+
+
+def test_a_clock_that_is_set_back_by_an_hour_costs_nobody_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """C023: nobody sleeps for that hour, no worker is given up, no shard moves, and no slot comes twice."""
+    world = a_world(schedulers=2)
+    world.add_worker(behaviour=lambda _: Outcome(takes_ms=40 * MINUTE))
+    world.deploy(Workflow(id="one", tasks=(task("a"),), schedule=Schedule(cron=("*/10 * * * *",))))
+    world.advance(11 * MINUTE, step_ms=10_000)
+    owners = {name: scheduler.status.shards for name, scheduler in world.schedulers.items()}
+    world.now -= HOUR
+    world.settle()
+    slept: list[float] = []
+    poll = MemoryOwner.poll
+
+    def never_sleeps(owner: MemoryOwner, most: int, timeout_s: float) -> Batch:
+        slept.append(timeout_s)
+        return poll(owner, most, 0)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MemoryOwner, "poll", never_sleeps)
+        for scheduler in world.schedulers.values():
+            scheduler.step(POLL_S_MAX)
+    assert len(slept) == 2 and max(slept) <= POLL_S_MAX
+    world.ask(c.StartRun(dag="one", run_id="asked"))
+    assert [run for _, run, *_ in world.started] == ["scheduled__2026-01-05T00:10:00Z", "asked"], "at once"
+    world.advance(70 * MINUTE, step_ms=10_000)
+    assert {name: scheduler.status.shards for name, scheduler in world.schedulers.items()} == owners
+    assert world.events(e.LeaseExpired, e.WorkerLeft, e.WorkerSuspended) == []
+    found = [event.logical_date for event in world.events(e.RunCreated) if isinstance(event, e.RunCreated)]
+    assert found == [START_MS + 10 * MINUTE, None, START_MS + 20 * MINUTE]
+    assert {attempt for *_, attempt in world.started} == {1}
     world.check()
 
 
@@ -80,6 +94,25 @@ def test_when_everything_died_every_task_is_tried_again() -> None:
     world.advance(40_000)
     assert ends(world) == {"r": "RunSucceeded"}
     assert sorted(world.started) == [("wide", "r", f"t{n}", attempt) for n in range(8) for attempt in (1, 2)]
+    world.check()
+
+
+def test_a_start_that_is_put_off_for_much_longer_than_a_lease_is_one_start() -> None:
+    """C056: it waits for six hours, leases are of 30 s, the scheduler restarts in between."""
+    world = a_world()
+    world.add_worker()
+    later = Task(id="later", action=WaitFor(what=TimeWait(after_ms=6 * HOUR)))
+    world.deploy(Workflow(id="one", tasks=(later, task("a", "later"))))
+    world.ask(c.StartRun(dag="one", run_id="r"))
+    for _ in range(35):
+        world.advance(10 * MINUTE, step_ms=MINUTE)
+        restart(world)
+        assert world.started == []
+    world.advance(HOUR, step_ms=MINUTE)
+    assert world.started == [("one", "r", "a", 1)]
+    assert ends(world) == {"r": "RunSucceeded"}
+    (queued,) = (event for event in world.events(e.TaskQueued) if isinstance(event, e.TaskQueued))
+    assert queued.at == START_MS + 6 * HOUR
     world.check()
 
 
@@ -103,27 +136,10 @@ def test_a_delay_much_longer_than_a_lease_is_waited_out_once() -> None:
     world.check()
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_no_join_waits_for_ever_when_schedulers_die_at_random(seed: int) -> None:
-    """C045, as far as virtual time goes: a 30-way fan-out, schedulers killed at random."""
-    dice = random.Random(seed)
-    world = a_world(schedulers=2, checkpoint_events=100)
-    world.add_worker(slots=40, behaviour=lambda _: Outcome(takes_ms=dice.randrange(3_000)))
-    names = [f"b{n}" for n in range(30)]
-    tasks = (task("a"), *(task(name, "a") for name in names), task("z", *names))
-    world.deploy(Workflow(id="wide", tasks=tasks, concurrency=Concurrency(max_runs=3)))
-    for number in range(6):
-        world.send(c.StartRun(dag="wide", run_id=f"r{number}"))
-    for _ in range(15):
-        world.advance(dice.randrange(100, 1_500), step_ms=100)
-        restart(world, f"scheduler-{dice.randrange(2)}")
-    world.advance(120_000)
-    assert ends(world) == {f"r{number}": "RunSucceeded" for number in range(6)}
-    world.check()
-
-
-def test_an_event_that_can_not_be_folded_is_never_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """C106: the fold raises at one event; its command is parked once, and a restart finds the state of before."""
+def test_an_event_that_can_not_be_folded_is_parked_once_and_a_restart_finds_the_same_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """C106: the fold raises at one event after a checkpoint; the owner restarts, with and without that checkpoint."""
     sound = FOLDS[e.TaskHeartbeat]
 
     def breaks(state: Any, event: Any) -> Any:
@@ -137,11 +153,23 @@ def test_an_event_that_can_not_be_folded_is_never_written(monkeypatch: pytest.Mo
         world.deploy(Workflow(id=dag, tasks=(task("a"), task("b", "a"))))
         world.ask(c.StartRun(dag=dag, run_id=f"{dag}_run"))
     monkeypatch.setitem(cast("dict[Any, Any]", FOLDS), e.TaskHeartbeat, breaks)
-    world.advance(5_000)
+    world.advance(12_000)
+    letters = dead_letters(world)
+    assert [(letter.code, "injected" in letter.reason) for letter in letters] == [("failed", True)]
+    scheduler = world.schedulers["scheduler-0"]
+    assert isinstance(scheduler, Scheduler)
+    before = {number: images(shard) for number, shard in scheduler._owned.items()}
     restart(world)
+    world.settle()
+    assert dead_letters(world) == letters, "it is not read again"
+    whole = copy(world.log, lambda record: [] if record.topic == SNAPSHOTS else [record])
+    assert records(world.log, SNAPSHOTS, partition_of(b"good", 4))
+    for number, shard in before.items():
+        assert images(folded(world.log, number)) == images(folded(whole, number)) == shard
     world.advance(80_000)
     assert ends(world) == {"bad_run": "RunSucceeded", "good_run": "RunSucceeded"}
     assert not [event for event in world.events(e.TaskHeartbeat) if event.dag == "bad"]  # type: ignore[union-attr]
+    assert {letter.code for letter in dead_letters(world)} == {"failed"}
     world.check()
 
 

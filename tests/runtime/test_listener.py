@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.runtime.test_engine import a_world, dead_letters
+from tests.runtime.worlds import a_world, dead_letters
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.workflow import Input, Records, Run, Task, Trigger, Workflow
@@ -103,6 +103,21 @@ def test_each_record_is_one_run_of_each_trigger_and_equal_ones_are_not_merged(si
         site.publish({"same": 1})
     site.listen()
     assert len(set(site.runs)) == len(site.runs) == 9
+
+
+def test_c036_records_of_two_topics_at_the_same_offset_are_two_runs(site: Site) -> None:
+    """Of one DAG, in the same partition; also when a listener begins anew."""
+    site.deploy(workflow("d", EACH, Records(topic="landing.others")))
+    site.listen()
+    for topic in ("landing.files", "landing.others"):
+        site.publish(order("a"), topic=topic)
+    site.listen()
+    site.listener.close()
+    site.listener = site.new_listener()
+    site.listen()
+    origins = sorted(event.origin.partition("/")[2] for event in site.created)
+    assert len(origins) == 2 and len(set(origins)) == 1, "the same partition and offset"
+    assert len(set(site.runs)) == 2
 
 
 def test_a_record_with_a_key_that_ran_is_that_run(site: Site) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.test_engine import dead_letters
 from tests.runtime.test_listener import EACH, Site, workflow
+from tests.runtime.worlds import dead_letters
 from tidewheel.log.interface import Append, LogUnavailable
 from tidewheel.log.memory import MemoryProducer
 

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from tidewheel.core.events import RunCancelled, RunFailed, RunStarted, RunSucceeded
+from tidewheel.core.events import (
+    RunCancelled,
+    RunCreated,
+    RunFailed,
+    RunStarted,
+    RunSucceeded,
+    TaskFailed,
+    TaskSucceeded,
+)
 from tidewheel.definition.expressions import CelEvaluator
 from tidewheel.log.interface import EVENTS, Log
 from tidewheel.log.memory import MemoryLog
@@ -60,6 +69,60 @@ def test_c070_one_run_at_a_time_and_in_order_with_two_schedulers(start_api, run_
         elif isinstance(event, ENDED):
             running.discard(event.run_id)
     assert order == dates, "in the order they were asked for"
+
+
+def test_c066_a_step_of_a_child_run_is_tried_again(start_api, run_threads, eventually) -> None:
+    """While its parent waits for it, which then succeeds; and when both have failed, by itself. Else there is a
+    reason."""
+    log = MemoryLog(partitions=4)
+    broken, held = threading.Event(), threading.Event()
+    broken.set()
+
+    def build() -> None:
+        if broken.is_set():
+            raise RuntimeError("the source is broken")
+
+    def hold() -> None:
+        assert held.wait(60)
+
+    def told(kind: type[Any], dag: str) -> list[Any]:
+        return [event for event in journal(log, dag) if isinstance(event, kind)]
+
+    with run_threads() as threads:
+        threads.run(Scheduler(log, "one", CelEvaluator()).run, "one")
+        worker = Worker(log, {"default": 4}, {"build": build, "hold": hold}, name="w1")
+        worker.start()
+        api: httpx.Client = start_api(log)
+        for text in (
+            "id: child\ntasks: [{id: build, python: build}, {id: hold, python: hold}]\n",
+            "id: parent\ntasks: [{id: ask, workflow: child}]\n",
+        ):
+            assert api.post("/api/v1/dags", content=text, headers=YAML).status_code == 201
+
+        def clear(body: dict[str, Any]) -> httpx.Response:
+            run = told(RunCreated, "child")[-1].run_id
+            return api.post(f"/api/v1/dags/child/runs/{run}/clear", json=body)
+
+        assert api.post("/api/v1/dags/parent/runs", json={"run_id": "first"}).status_code == 201
+        eventually(lambda: told(TaskFailed, "child"))
+        broken.clear()
+        unknown = clear({"tasks": ["bild"]})
+        assert (unknown.status_code, "did you mean 'build'" in unknown.json()["detail"]) == (404, True)
+        again = clear({"tasks": ["build"]})
+        assert (again.status_code, again.json()["tasks"]) == (200, ["build"])
+        eventually(lambda: [event.attempt for event in told(TaskSucceeded, "child") if event.task == "build"] == [2])
+        held.set()
+        eventually(lambda: told(RunSucceeded, "parent"))
+
+        broken.set()
+        assert api.post("/api/v1/dags/parent/runs", json={"run_id": "second"}).status_code == 201
+        eventually(lambda: told(RunFailed, "parent"))
+        broken.clear()
+        again = clear({"only_failed": True})
+        assert (again.status_code, again.json()["tasks"], again.json()["reopens"]) == (200, ["build"], True)
+        eventually(lambda: len(told(RunSucceeded, "child")) == 2)
+        worker.stop(drain_s=1)
+    assert [event.run_id for event in told(RunFailed, "parent")] == ["second"], "how it ended was said"
 
 
 def test_c128_a_run_parameter_is_one_argument_of_the_shell_task(

@@ -93,7 +93,7 @@ def test_a_port_in_use_is_told_with_what_to_do() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         running = start("--port", str(port))
-        _, told = running.communicate(timeout=20)
+        _, told = running.communicate(timeout=60)
         assert running.returncode not in (0, None)
         assert f"port {port} on 127.0.0.1 is in use" in " ".join(told.split())
         assert "--port" in told
@@ -102,10 +102,26 @@ def test_a_port_in_use_is_told_with_what_to_do() -> None:
 
 def test_c126_another_address_without_a_token_is_refused() -> None:
     running = start("--port", "0", "--host", "0.0.0.0")
-    _, told = running.communicate(timeout=20)
+    _, told = running.communicate(timeout=60)
     assert running.returncode not in (0, None)
     assert "TIDEWHEEL_TOKEN" in told
     assert "Traceback" not in told
+
+
+def test_c126_a_definition_from_another_host_finds_nobody(
+    process: tuple[subprocess.Popen[str], str, float],
+) -> None:
+    """As started without any option: only 127.0.0.1 is listened to, by no other of this machine's addresses, and who
+    gets there under another name is refused."""
+    port = int(process[1].rpartition(":")[2])
+    text = "id: hostile\ntasks: [{id: a, run: id}]\n"
+    addresses = {"127.0.0.2", *(found[4][0] for found in socket.getaddrinfo(socket.gethostname(), None))}
+    for address in addresses - {"127.0.0.1"}:
+        host = f"[{address}]" if ":" in str(address) else address
+        with pytest.raises(httpx.ConnectError):
+            httpx.post(f"http://{host}:{port}/api/v1/dags", content=text)
+    forwarded = httpx.post(f"{process[1]}/api/v1/dags", content=text, headers={"Host": "flows.example.org"})
+    assert forwarded.status_code == 421
 
 
 def test_a_host_that_is_not_ours_is_told() -> None:

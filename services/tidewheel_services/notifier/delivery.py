@@ -55,7 +55,7 @@ class Delivery:
         logger.addHandler(heard)
         try:
             delivered = bool(self._service.notify(body=body, title=title, notify_type=NotifyType(kind)))
-        except Exception as error:  # whatever a plug-in of the library does, it is this try that failed
+        except BaseException as error:  # whatever a plug-in does, exiting included, it is this try that failed
             said.append(f"{type(error).__name__}: {error}")
             return
         finally:
