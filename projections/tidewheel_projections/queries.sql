@@ -189,6 +189,7 @@ FROM tidewheel.events
 WHERE topic = %(topic)s::text COLLATE "C" AND key = %(key)s::text COLLATE "C"
   AND (%(run_id)s::text IS NULL OR run_id = %(run_id)s::text COLLATE "C")
   AND (%(task)s::text IS NULL OR task = %(task)s::text COLLATE "C")
+  AND (%(types)s::text[] IS NULL OR type = ANY (%(types)s::text[]))
   AND shard_seq > %(after)s::bigint
 ORDER BY shard_seq
 LIMIT %(limit)s::bigint
@@ -200,9 +201,69 @@ FROM tidewheel.events
 WHERE topic = %(topic)s::text COLLATE "C" AND key = %(key)s::text COLLATE "C"
   AND (%(run_id)s::text IS NULL OR run_id = %(run_id)s::text COLLATE "C")
   AND (%(task)s::text IS NULL OR task = %(task)s::text COLLATE "C")
+  AND (%(types)s::text[] IS NULL OR type = ANY (%(types)s::text[]))
   AND shard_seq < %(after)s::bigint
 ORDER BY shard_seq DESC
 LIMIT %(limit)s::bigint
+
+-- name: list_open_tasks
+-- Tasks of a run that have not ended, those that are alike together: of a fan-out may be a hundred thousand.
+SELECT ordinal, instance >= 0 AS instances, state, reason, pool, pool_slots, nullif(waits_for, '') AS waits_for,
+       count(*) AS count, (array_agg(task ORDER BY instance))[1:5] AS tasks,
+       (array_agg(attempt ORDER BY instance))[1] AS attempt, (array_agg(worker ORDER BY instance))[1] AS worker,
+       (array_agg(wait ORDER BY instance))[1] AS wait, tidewheel.iso(min(queued_at)) AS queued_at,
+       tidewheel.iso(min(leased_at)) AS leased_at, tidewheel.iso(min(started_at)) AS started_at,
+       tidewheel.iso(min(retry_at)) AS retry_at, tidewheel.iso(min(resume_at)) AS resume_at,
+       tidewheel.iso(min(timeout_at)) AS timeout_at
+FROM tidewheel.tasks
+WHERE dag = %(dag)s::text COLLATE "C" AND run_id = %(run_id)s::text COLLATE "C"
+  AND state IN ('scheduled', 'queued', 'leased', 'running', 'deferred', 'retrying')
+GROUP BY ordinal, instance >= 0, state, reason, pool, pool_slots, waits_for, CASE WHEN waits_for <> '' THEN task END
+ORDER BY ordinal, min(instance), min(task)
+LIMIT %(limit)s::bigint
+
+-- name: get_queue_of_runs
+-- What the DAG's live runs come to, seen from one of them. Runs of backfills keep within bounds of their own, until
+-- somebody reopens them.
+SELECT count(*) FILTER (WHERE state = 'running' AND ordinary) AS running,
+       count(*) FILTER (WHERE state = 'queued' AND ordinary AND place < mine) AS before,
+       count(*) FILTER (WHERE state = 'queued') AS queued,
+       count(*) FILTER (WHERE state = 'queued' AND kind = 'scheduled') AS queued_scheduled,
+       coalesce(sum(coalesce((counts ->> 'queued')::bigint, 0) + coalesce((counts ->> 'leased')::bigint, 0)
+                    + coalesce((counts ->> 'running')::bigint, 0)), 0)::bigint AS tasks_under_way,
+       (array_agg(run_id ORDER BY created_at) FILTER (WHERE state = 'running' AND kind = 'scheduled'))[1:3] AS scheduled
+FROM (SELECT *, backfill_id = '' OR reopened > 0 AS ordinary, (coalesce(logical_date, created_at), created_at) AS place,
+             (SELECT (coalesce(m.logical_date, m.created_at), m.created_at) FROM tidewheel.runs m
+              WHERE m.dag = r.dag AND m.run_id = %(run_id)s::text COLLATE "C") AS mine
+      FROM tidewheel.runs r WHERE dag = %(dag)s::text COLLATE "C" AND state IN ('queued', 'running')) live
+
+-- name: list_pool_heads
+-- Of each DAG that waits in the pool the attempt that goes next, and what the DAG holds there.
+SELECT DISTINCT ON (t.dag) t.dag, t.run_id, t.task, t.attempt, t.pool_slots, t.priority,
+       tidewheel.iso(t.logical_date) AS logical_date, tidewheel.iso(t.enqueued_at) AS enqueued_at, t.max_pool_share,
+       coalesce(held.slots, 0) AS held_slots, t.shard_seq
+FROM tidewheel.pool_tasks t
+LEFT JOIN (SELECT dag, sum(pool_slots)::bigint AS slots FROM tidewheel.pool_tasks
+           WHERE pool = %(pool)s::text COLLATE "C" AND state = 'held' GROUP BY dag) held USING (dag)
+WHERE t.pool = %(pool)s::text COLLATE "C" AND t.state = 'waiting'
+ORDER BY t.dag, t.priority DESC, t.logical_date, t.shard_seq
+
+-- name: list_pool_holders
+SELECT dag, sum(pool_slots)::bigint AS slots FROM tidewheel.pool_tasks
+WHERE pool = %(pool)s::text COLLATE "C" AND state = 'held'
+GROUP BY dag
+ORDER BY slots DESC, dag
+LIMIT %(limit)s::bigint
+
+-- name: get_place_in_pool
+SELECT me.dag, me.run_id, me.task, me.attempt, me.pool_slots, me.priority, tidewheel.iso(me.enqueued_at) AS enqueued_at,
+       (SELECT count(*) FROM tidewheel.pool_tasks o
+        WHERE o.pool = me.pool AND o.dag = me.dag AND o.state = 'waiting'
+          AND (-o.priority, o.logical_date, o.shard_seq) < (-me.priority, me.logical_date, me.shard_seq)) AS before
+FROM tidewheel.pool_tasks me
+WHERE me.pool = %(pool)s::text COLLATE "C" AND me.dag = %(dag)s::text COLLATE "C"
+  AND me.run_id = %(run_id)s::text COLLATE "C" AND me.task = %(task)s::text COLLATE "C"
+  AND me.attempt = %(attempt)s::integer AND me.state = 'waiting'
 
 -- name: list_pools
 SELECT p.pool, p.slots, p.description, p.used, p.held, p.waiting, tidewheel.iso(p.updated_at) AS updated_at, p.shard_seq,

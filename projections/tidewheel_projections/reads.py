@@ -6,20 +6,17 @@ named with their schema. A reader that must see its own write calls ``wait_for_p
 
 from __future__ import annotations
 
-import base64
-import binascii
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, TypeAlias, TypeVar
 
 import msgspec
-import psycopg
-from psycopg.rows import RowMaker
-from psycopg.types.json import set_json_loads
 
 from tidewheel.log.interface import EVENTS, POOL_EVENTS
 from tidewheel_projections.queries import named_queries
+from tidewheel_projections.rows import BadCursor as BadCursor
+from tidewheel_projections.rows import Connection as Connection
+from tidewheel_projections.rows import bounded, cursor_at, fetched, first, paged, place_at
 from tidewheel_projections.views import (
     AttemptRow,
     BackfillRow,
@@ -45,18 +42,10 @@ from tidewheel_projections.views import (
     WorkerRow,
 )
 
-PAGE_MAX = 10_000
 #: Outputs of a mapped task's instances that are shown with the task, and their bytes: more than a task can be handed.
 OUTPUTS_SHOWN = 1_000
 OUTPUTS_BYTES = 1 << 20
 _AFTER_ALL = 2**62
-
-T = TypeVar("T", bound=msgspec.Struct)
-Connection: TypeAlias = psycopg.Connection[Any]
-
-
-class BadCursor(ValueError):
-    """An ``after`` that no page of this list gave out."""
 
 
 def list_dags(
@@ -71,28 +60,28 @@ def list_dags(
     limit: int = 100,
 ) -> Page[DagRow]:
     """DAGs by name. ``removed=None`` lists removed ones too; ``search`` looks into names and descriptions."""
-    (name,) = _cursor(after, str)
+    (name,) = place_at(after, str)
     filters = {"owner": owner, "tag": tag, "paused": paused, "removed": removed, "search": search, "dag": None}
-    return _page(connection, DagRow, "list_dags", {**filters, "after": name}, limit, lambda row: (row.dag,))
+    return paged(connection, DagRow, "list_dags", {**filters, "after": name}, limit, lambda row: (row.dag,))
 
 
 def get_dag(connection: Connection, dag: str) -> DagRow | None:
     """One DAG, removed or not."""
     names = ("owner", "tag", "paused", "removed", "search", "after")
-    return _one(connection, DagRow, "list_dags", {**dict.fromkeys(names), "dag": dag, "limit": 1})
+    return first(connection, DagRow, "list_dags", {**dict.fromkeys(names), "dag": dag, "limit": 1})
 
 
 def list_versions(connection: Connection, dag: str, *, after: str | None = None, limit: int = 100) -> Page[VersionRow]:
     """The versions of a DAG, newest first."""
-    (seq,) = _cursor(after, int)
-    return _page(
+    (seq,) = place_at(after, int)
+    return paged(
         connection, VersionRow, "list_versions", {"dag": dag, "after": seq}, limit, lambda row: (row.shard_seq,)
     )
 
 
 def get_version(connection: Connection, dag: str, version: str) -> VersionDetail | None:
     """One version with its definition and source."""
-    return _one(connection, VersionDetail, "get_version", {"dag": dag, "version": version})
+    return first(connection, VersionDetail, "get_version", {"dag": dag, "version": version})
 
 
 def list_runs(
@@ -109,7 +98,7 @@ def list_runs(
 ) -> Page[RunRow]:
     """Runs, newest first; those created from ``since`` on and before ``until``, those that the run ``parent`` asked
     for."""
-    at, after_dag, after_run = _cursor(after, str, str, str)
+    at, after_dag, after_run = place_at(after, str, str, str)
     parameters = {
         "dag": dag,
         "states": None if states is None else list(states),
@@ -122,21 +111,21 @@ def list_runs(
         "after_dag": after_dag,
         "after_run": after_run,
     }
-    return _page(connection, RunRow, "list_runs", parameters, limit, lambda row: (row.created_at, row.dag, row.run_id))
+    return paged(connection, RunRow, "list_runs", parameters, limit, lambda row: (row.created_at, row.dag, row.run_id))
 
 
 def get_run(connection: Connection, dag: str, run_id: str) -> RunDetail | None:
     """One run."""
-    return _one(connection, RunDetail, "get_run", {"dag": dag, "run_id": run_id})
+    return first(connection, RunDetail, "get_run", {"dag": dag, "run_id": run_id})
 
 
 def list_backfills(
     connection: Connection, dag: str, *, after: str | None = None, limit: int = 100
 ) -> Page[BackfillRow]:
     """Backfills of a DAG, newest first."""
-    at, backfill_id = _cursor(after, str, str)
+    at, backfill_id = place_at(after, str, str)
     parameters = {"dag": dag, "backfill_id": None, "after_at": at, "after_id": backfill_id}
-    return _page(
+    return paged(
         connection, BackfillRow, "list_backfills", parameters, limit, lambda row: (row.started_at, row.backfill_id)
     )
 
@@ -144,13 +133,13 @@ def list_backfills(
 def get_backfill(connection: Connection, dag: str, backfill_id: str) -> BackfillRow | None:
     """One backfill."""
     parameters = {"dag": dag, "backfill_id": backfill_id, "after_at": None, "after_id": None, "limit": 1}
-    return _one(connection, BackfillRow, "list_backfills", parameters)
+    return first(connection, BackfillRow, "list_backfills", parameters)
 
 
 def list_slot_runs(connection: Connection, dag: str, first_ms: int, last_ms: int) -> list[SlotRun]:
     """The runs of slots from ``first_ms`` to ``last_ms``, both included, earliest first."""
     parameters = {"dag": dag, "first": first_ms, "last": last_ms}
-    return _rows(connection, SlotRun, "list_slot_runs", parameters)
+    return fetched(connection, SlotRun, "list_slot_runs", parameters)
 
 
 def list_tasks(
@@ -163,7 +152,7 @@ def list_tasks(
     limit: int = 1000,
 ) -> Page[TaskRow]:
     """The tasks of a run, in the order of the definition, a mapped one followed by its instances."""
-    ordinal, instance, task = _cursor(after, int, int, str)
+    ordinal, instance, task = place_at(after, int, int, str)
     parameters = {
         "dag": dag,
         "run_id": run_id,
@@ -176,7 +165,7 @@ def list_tasks(
     def place(row: TaskRow) -> tuple[int, int, str]:
         return (row.ordinal, -1 if row.instance is None else row.instance, row.task)
 
-    return _page(connection, TaskRow, "list_tasks", parameters, limit, place)
+    return paged(connection, TaskRow, "list_tasks", parameters, limit, place)
 
 
 def list_waits(
@@ -188,7 +177,7 @@ def list_waits(
     limit: int = 100,
 ) -> Page[TaskRow]:
     """Tasks of all runs that wait without a worker, by what they wait for, DAG, run and task."""
-    after_for, after_dag, after_run, after_task = _cursor(after, str, str, str, str)
+    after_for, after_dag, after_run, after_task = place_at(after, str, str, str, str)
     parameters = {
         "waits_for": waits_for,
         "dag": dag,
@@ -201,12 +190,12 @@ def list_waits(
     def place(row: TaskRow) -> tuple[str, str, str, str]:
         return (row.waits_for or "", row.dag, row.run_id, row.task)
 
-    return _page(connection, TaskRow, "list_waits", parameters, limit, place)
+    return paged(connection, TaskRow, "list_waits", parameters, limit, place)
 
 
 def get_task(connection: Connection, dag: str, run_id: str, task: str) -> TaskDetail | None:
     """One task of a run with its output; of a task with ``for_each`` the first ``OUTPUTS_SHOWN`` of its instances."""
-    found = _one(connection, TaskDetail, "get_task", {"dag": dag, "run_id": run_id, "task": task})
+    found = first(connection, TaskDetail, "get_task", {"dag": dag, "run_id": run_id, "task": task})
     if found is None or found.outputs is None:
         return found
     page = list_outputs(connection, dag, run_id, task, limit=OUTPUTS_SHOWN)
@@ -219,16 +208,16 @@ def list_outputs(
 ) -> Page[InstanceOutput]:
     """What the instances of a mapped task gave, in the order of its items. A page has ``OUTPUTS_BYTES`` at most, or a
     single output."""
-    (index,) = _cursor(after, int)
-    limit = _bounded(limit)
+    (index,) = place_at(after, int)
+    limit = bounded(limit)
 
     def rows(after: int | None, limit: int) -> list[InstanceOutput]:
         place = {"dag": dag, "run_id": run_id, "task": task, "after": after}
-        return _rows(connection, InstanceOutput, "list_outputs", {**place, "limit": limit, "bytes": OUTPUTS_BYTES})
+        return fetched(connection, InstanceOutput, "list_outputs", {**place, "limit": limit, "bytes": OUTPUTS_BYTES})
 
     items = rows(index, limit)
     more = bool(items and rows(items[-1].index, 1))
-    return Page(items=items, next=_encoded((items[-1].index,)) if more else None)
+    return Page(items=items, next=cursor_at((items[-1].index,)) if more else None)
 
 
 def list_attempts(
@@ -241,7 +230,7 @@ def list_attempts(
     limit: int = 1000,
 ) -> Page[AttemptRow]:
     """The attempts of a task, or of all tasks of the run, by task and number."""
-    after_task, attempt = _cursor(after, str, int)
+    after_task, attempt = place_at(after, str, int)
     parameters = {
         "dag": dag,
         "run_id": run_id,
@@ -249,7 +238,7 @@ def list_attempts(
         "after_task": after_task,
         "after_attempt": attempt,
     }
-    return _page(connection, AttemptRow, "list_attempts", parameters, limit, lambda row: (row.task, row.attempt))
+    return paged(connection, AttemptRow, "list_attempts", parameters, limit, lambda row: (row.task, row.attempt))
 
 
 def list_logs(
@@ -264,7 +253,7 @@ def list_logs(
 ) -> list[LogRow]:
     """Output of an attempt after a chunk. To follow it, ask again with the last chunk got."""
     parameters = {"dag": dag, "run_id": run_id, "task": task, "attempt": attempt, "after": after_chunk}
-    return _rows(connection, LogRow, "list_logs", {**parameters, "limit": _bounded(limit)})
+    return fetched(connection, LogRow, "list_logs", {**parameters, "limit": bounded(limit)})
 
 
 def list_events(
@@ -275,25 +264,34 @@ def list_events(
     run_id: str | None = None,
     task: str | None = None,
     after_seq: int | None = None,
+    types: Sequence[str] | None = None,
     newest_first: bool = False,
     limit: int = 1000,
 ) -> list[EventRow]:
     """Events of a DAG (or with ``topic="pool-events"`` of a pool) after a ``shard_seq``; before it, if newest first."""
     assert topic in (EVENTS, POOL_EVENTS), f"no journal is called {topic}"
     start = after_seq if after_seq is not None else (_AFTER_ALL if newest_first else 0)
-    parameters = {"topic": topic, "key": key, "run_id": run_id, "task": task, "after": start, "limit": _bounded(limit)}
-    return _rows(connection, EventRow, "list_events_newest" if newest_first else "list_events", parameters)
+    parameters = {
+        "topic": topic,
+        "key": key,
+        "run_id": run_id,
+        "task": task,
+        "types": None if types is None else list(types),
+        "after": start,
+        "limit": bounded(limit),
+    }
+    return fetched(connection, EventRow, "list_events_newest" if newest_first else "list_events", parameters)
 
 
 def list_pools(connection: Connection, *, after: str | None = None, limit: int = 100) -> Page[PoolRow]:
     """Pools by name."""
-    (name,) = _cursor(after, str)
-    return _page(connection, PoolRow, "list_pools", {"pool": None, "after": name}, limit, lambda row: (row.pool,))
+    (name,) = place_at(after, str)
+    return paged(connection, PoolRow, "list_pools", {"pool": None, "after": name}, limit, lambda row: (row.pool,))
 
 
 def get_pool(connection: Connection, pool: str) -> PoolRow | None:
     """One pool."""
-    return _one(connection, PoolRow, "list_pools", {"pool": pool, "after": None, "limit": 1})
+    return first(connection, PoolRow, "list_pools", {"pool": pool, "after": None, "limit": 1})
 
 
 def list_workers(
@@ -305,14 +303,14 @@ def list_workers(
     limit: int = 100,
 ) -> Page[WorkerRow]:
     """Workers by pool and name; ``states=None`` lists those that left, too."""
-    after_pool, worker = _cursor(after, str, str)
+    after_pool, worker = place_at(after, str, str)
     parameters = {
         "pool": pool,
         "states": None if states is None else list(states),
         "after_pool": after_pool,
         "after_worker": worker,
     }
-    return _page(connection, WorkerRow, "list_workers", parameters, limit, lambda row: (row.pool, row.worker))
+    return paged(connection, WorkerRow, "list_workers", parameters, limit, lambda row: (row.pool, row.worker))
 
 
 def list_pool_tasks(
@@ -327,7 +325,7 @@ def list_pool_tasks(
     limit: int = 1000,
 ) -> Page[PoolTaskRow]:
     """Who waits in a pool and who holds its slots, by DAG, run, task and attempt."""
-    after_dag, after_run, after_task, attempt = _cursor(after, str, str, str, int)
+    after_dag, after_run, after_task, attempt = place_at(after, str, str, str, int)
     parameters = {
         "pool": pool,
         "state": state,
@@ -339,7 +337,7 @@ def list_pool_tasks(
         "after_task": after_task,
         "after_attempt": attempt,
     }
-    return _page(
+    return paged(
         connection,
         PoolTaskRow,
         "list_pool_tasks",
@@ -353,16 +351,16 @@ def list_pool_dags(
     connection: Connection, pool: str, *, dag: str | None = None, after: str | None = None, limit: int = 1000
 ) -> Page[PoolDagRow]:
     """The DAGs that hold slots of a pool or wait for some."""
-    (name,) = _cursor(after, str)
+    (name,) = place_at(after, str)
     parameters = {"pool": pool, "dag": dag, "after": name}
-    return _page(connection, PoolDagRow, "list_pool_dags", parameters, limit, lambda row: (row.dag,))
+    return paged(connection, PoolDagRow, "list_pool_dags", parameters, limit, lambda row: (row.dag,))
 
 
 def list_dead_letters(connection: Connection, *, after: str | None = None, limit: int = 100) -> Page[DeadLetterRow]:
     """Dead letters, newest first."""
-    at, partition, offset = _cursor(after, str, int, int)
+    at, partition, offset = place_at(after, str, int, int)
     parameters = {"after_at": at, "after_partition": partition, "after_offset": offset}
-    return _page(
+    return paged(
         connection,
         DeadLetterRow,
         "list_dead_letters",
@@ -382,17 +380,17 @@ def get_dead_letter_value(connection: Connection, partition: int, offset: int) -
 
 def list_stopped_shards(connection: Connection) -> list[StoppedShardRow]:
     """The shards that stand still because their journal does not prove itself."""
-    return _rows(connection, StoppedShardRow, "list_stopped_shards", {})
+    return fetched(connection, StoppedShardRow, "list_stopped_shards", {})
 
 
 def list_positions(connection: Connection) -> list[PositionRow]:
     """How far each partition has been projected, and which are stopped and why."""
-    return _rows(connection, PositionRow, "list_positions", {})
+    return fetched(connection, PositionRow, "list_positions", {})
 
 
 def get_projector(connection: Connection) -> ProjectorRow | None:
     """The projector that writes; None: none ever did."""
-    return _one(connection, ProjectorRow, "get_projector", {})
+    return first(connection, ProjectorRow, "get_projector", {})
 
 
 def get_position(connection: Connection, topic: str, partition: int) -> int:
@@ -427,60 +425,3 @@ def wait_for_position(connection: Connection, position: str, timeout_s: float) -
         time.sleep(min(pause_s, remaining))
         pause_s = min(pause_s * 1.5, 0.1)
     return True
-
-
-def _bounded(limit: int) -> int:
-    return max(1, min(limit, PAGE_MAX))
-
-
-def _rows(connection: Connection, kind: type[T], name: str, parameters: Mapping[str, object]) -> list[T]:
-    def maker(cursor: psycopg.Cursor[Any]) -> RowMaker[T]:
-        columns = [column.name for column in cursor.description or ()]
-        assert not columns or columns == list(kind.__struct_fields__), f"{name}: {columns} is not {kind.__name__}"
-        return lambda values: kind(*values)
-
-    with psycopg.Cursor(connection, row_factory=maker) as cursor:
-        set_json_loads(msgspec.json.decode, cursor)
-        # Never prepared: a generic plan could not use the filters that are given.
-        cursor.execute(named_queries()[name], parameters, prepare=False)
-        return cursor.fetchall()
-
-
-def _one(connection: Connection, kind: type[T], name: str, parameters: Mapping[str, object]) -> T | None:
-    rows = _rows(connection, kind, name, parameters)
-    return rows[0] if rows else None
-
-
-def _page(
-    connection: Connection,
-    kind: type[T],
-    name: str,
-    parameters: Mapping[str, object],
-    limit: int,
-    place: Callable[[T], tuple[object, ...]],
-) -> Page[T]:
-    limit = _bounded(limit)
-    # One more than asked for tells whether there is more.
-    rows = _rows(connection, kind, name, {**parameters, "limit": limit + 1})
-    more = len(rows) > limit
-    rows = rows[:limit]
-    return Page(items=rows, next=_encoded(place(rows[-1])) if more else None)
-
-
-def _encoded(place: tuple[object, ...]) -> str:
-    return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
-
-
-def _cursor(after: str | None, *kinds: type) -> list[Any]:
-    if after is None:
-        return [None] * len(kinds)
-    try:
-        place = msgspec.json.decode(base64.urlsafe_b64decode(after + "=" * (-len(after) % 4)))
-    except (ValueError, binascii.Error) as error:
-        raise BadCursor(f"'{after[:80]}' is no cursor; hand back the 'next' of the page before, or none") from error
-    fits = isinstance(place, list) and [type(part) for part in place] == list(kinds)
-    if not fits:
-        raise BadCursor(
-            f"'{after[:80]}' is the cursor of another list; hand back the 'next' of this list's page before"
-        )
-    return list(place)

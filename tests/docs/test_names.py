@@ -18,6 +18,7 @@ from tidewheel.core.workflow import DeadlineFrom, NotifyEvent, TriggerRule
 from tidewheel.definition.language import WORKFLOW
 from tidewheel.definition.shapes import Either, ListOf, MapOf, Record, Shape
 from tidewheel.log.interface import TOPICS
+from tidewheel_services.why.reason import Code
 from tools.draw_states import PAGE, drawn
 
 _PATH = re.compile(r"(?P<path>[\w./-]+\.(?:py|sql|avsc|json|jsonl|yaml|yml|toml|md))(?::(?P<name>[\w.]+))?$")
@@ -109,6 +110,7 @@ def test_every_key_and_word_of_workflow_files_is_explained() -> None:
         assert not missing(page, there)
     assert not missing("docs/notifications.md", (*get_args(DeadlineFrom), *get_args(NotifyEvent)))
     assert not missing("docs/workflow.md", (*get_args(TriggerRule), *get_args(FailureKind), *get_args(RunKind)))
+    assert not missing("docs/operating-runs.md", get_args(Code))
 
 
 def test_every_topic_and_setting_is_explained() -> None:

@@ -245,6 +245,16 @@ def test_the_output_of_a_mapped_task_is_the_list_of_its_instances_in_the_order_o
     assert load(nothing, e.TaskSucceeded(**MAPPED, **ENDS)) == ("success", [], 0, None)
 
 
+def test_what_people_decided_is_found_without_reading_all_other_events(migrated: psycopg.Connection) -> None:
+    parameters: dict[str, Any] = {"topic": "events", "key": "etl", "run_id": "r", "task": None, "after": 1, "limit": 9}
+    parameters["types"] = ["TasksCleared", "RunReopened"]
+    with migrated.transaction(force_rollback=True):
+        migrated.execute("SET LOCAL enable_seqscan = off")
+        migrated.execute("SET LOCAL enable_sort = off")
+        plan = [row[0] for row in migrated.execute(b"EXPLAIN " + named_queries()["list_events_newest"], parameters)]
+    assert any("events_decided" in line for line in plan), plan
+
+
 def test_very_many_outputs_are_shown_in_pages_by_number_and_by_size(
     writer: JournalWriter, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
 from tidewheel.log.interface import LOGS, Append, Log
 from tidewheel.task.context import Context
 from tidewheel.wire.codec import encode
 from tidewheel.wire.messages import LogChunk
 from tidewheel.worker import Worker
+from tidewheel_services.cli.app import app
 
 YAML = {"Content-Type": "application/yaml"}
 
@@ -129,6 +132,53 @@ def test_the_log_as_json_and_as_text(api: httpx.Client, run: str, eventually) ->
     assert plain.headers["content-type"] == "text/plain; charset=utf-8"
     assert plain.text == text
     assert "größe 🙂\n" in plain.text
+
+
+def test_events_are_paged_until_there_are_no_more_and_filtered_by_type(api: httpx.Client, run: str) -> None:
+    whole = api.get(f"{run}/events", params={"limit": 1000}).json()
+    assert whole["next"] is None
+    count = len(whole["items"])
+    exactly = api.get(f"{run}/events", params={"limit": count}).json()
+    assert exactly == whole, "a full page that is the last one says so"
+    page = api.get(f"{run}/events", params={"limit": count - 1}).json()
+    rest = api.get(f"{run}/events", params={"after": page["next"]}).json()
+    assert page["items"] + rest["items"] == whole["items"] and rest["next"] is None
+    ends = api.get(f"{run}/events", params={"type": ["TaskSucceeded", "TaskFailed"], "newest_first": True}).json()
+    assert [(event["type"], event["task"]) for event in ends["items"]] == [
+        ("TaskSucceeded", "load"),
+        ("TaskSucceeded", "flaky"),
+        ("TaskFailed", "flaky"),
+        ("TaskSucceeded", "extract"),
+    ]
+    wrong = problem(api.get(f"{run}/events", params={"type": "TaskSuceeded"}), 422, "invalid")
+    assert "did you mean 'TaskSucceeded'?" in wrong["errors"][0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("command", "count"), [(("runs", "listed"), 2), (("events", "orders", "r1"), 2), (("dags",), 2), (("waits",), 0)]
+)
+def test_a_list_of_the_command_line_that_goes_on_says_so(
+    api: httpx.Client, run: str, command: tuple[str, ...], count: int
+) -> None:
+    api.post("/api/v1/dags", content="id: listed\ntasks: [{id: a, pool: nobody, run: 'true'}]\n", headers=YAML)
+    for run_id in ("r1", "r2"):
+        started = api.post("/api/v1/dags/listed/runs", json={"run_id": run_id})
+        api.get("/api/v1/runs", params={"position": started.headers["x-tidewheel-position"]})
+
+    def listed(*more: str) -> Any:
+        result = CliRunner().invoke(app, [*command, "--limit", "1", "--json", "--api", str(api.base_url), *more])
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout), result.stderr
+
+    first, said = listed()
+    assert len(first) == min(1, count)
+    if not count:
+        assert said == ""
+        return
+    after = re.search(r"^there is more: --after (\S+) goes on from here", said)
+    assert after is not None, said
+    second, _ = listed("--after", after[1])
+    assert len(second) == 1 and second != first
 
 
 def test_a_long_log_is_paged(api: httpx.Client, engine: Log, run: str, eventually) -> None:

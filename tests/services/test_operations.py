@@ -30,6 +30,12 @@ class Site:
         assert result.exit_code == code, (result.output, result.exception)
         return json.loads(result.stdout)
 
+    def shown(self, *arguments: str) -> list[str]:
+        """The lines of a command for people."""
+        result = CliRunner().invoke(app, [*arguments, "--api", str(self.api.base_url)])
+        assert result.exit_code == 0, (result.output, result.exception)
+        return [" ".join(line.split()) for line in result.stdout.splitlines()]
+
     def tasks(self, dag: str, run_id: str) -> dict[str, str]:
         """The state of each task of a run."""
         page = self.api.get(f"/api/v1/dags/{dag}/runs/{run_id}/tasks").json()
@@ -152,6 +158,20 @@ def test_what_failed_runs_again_and_history_stays(site: Site, engine: Log) -> No
         assert "load[2]" not in site.tasks("files", "r")
         assert site.api.get(f"{run}/tasks/load%5B1%5D").json()["attempt"] == 3
         audit = site.api.get(f"{run}/events", params={"limit": 1000}).json()["items"]
+        lines = site.shown("show", "files", "r")
+        assert "had ended and went on 2 times" in lines
+        assert any("cleared load[1], done: b was repaired" in line and " user:" in line for line in lines)
+        task = site.run("show", "files", "r", "load")["task"]
+        assert (task["output"], task["outputs"], task["outputs_next"]) == (["A", "B"], 2, None)
+        lines = site.shown("show", "files", "r", "load", "--limit", "1")
+        assert lines[-3:] == [
+            "output: a list of 2, one for each item",
+            '[0] "A"',
+            "… and 1 more; --limit says how many to list",
+        ]
+        lines = site.shown("show", "files", "r", "load[1]")
+        assert 'item: "b"' in lines and 'output: "B"' in lines
+        assert any(line.startswith("attempt 1: failed on w2") and "b is broken" in line for line in lines)
         reopened = [event for event in audit if event["type"] == "RunReopened"]
         assert [event["body"].get("reason", "") for event in reopened] == ["b was repaired", ""]
         assert all(event["actor"].startswith("user:") for event in reopened)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from tidewheel_services.cli.timeline import draw
-from tidewheel_services.cli.waiting import explain_waiting
+from tidewheel_services.cli.showing import history
+from tidewheel_services.cli.timeline import checkpoint, draw
+from tidewheel_services.cli.waiting import reasons
 
 AT = "2026-01-05T00:00:00Z"
 RUN = {"dag": "d", "run_id": "r", "version": "v1", "state": "running", "kind": "manual", "actor": "user:a"} | {
@@ -26,18 +28,6 @@ def task(name: str, ordinal: int, state: str, instance: int | None = None, **mor
 def fan(states: list[str]) -> list[dict[str, Any]]:
     instances = [task(f"load[{n}]", 1, state, n) for n, state in enumerate(states)]
     return [task("list", 0, "success"), task("load", 1, "deferred"), *instances, task("join", 2, "scheduled")]
-
-
-class Definitions:
-    """An API that knows one definition."""
-
-    def __init__(self, tasks: list[dict[str, Any]]) -> None:
-        self._tasks = tasks
-
-    def get(self, *path: str, **_: Any) -> Any:
-        if "versions" in path:
-            return {"definition": {"tasks": self._tasks}}
-        raise AssertionError(path)
 
 
 def test_few_instances_stand_below_their_task_one_by_one(capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,38 +51,60 @@ def test_of_many_instances_those_that_say_most_are_shown_and_the_rest_counted(
     assert rows[-1] == "join"
 
 
-def test_instances_that_wait_for_their_turn_are_one_line() -> None:
-    api: Any = Definitions([{"id": "list"}, {"id": "load", "max_parallel": 8}, {"id": "join", "needs": ["load"]}])
-    tasks = fan(["success", "running", "scheduled", "scheduled"])
-    assert explain_waiting(api, RUN, tasks) == [
-        "2 instances of load wait for one of the 8 before them to end (max_parallel)",
-        "join waits for load (deferred)",
+def test_reasons_name_what_they_are_said_of() -> None:
+    said = {"dag": "d", "run_id": "r 1", "more": 2}
+    one = {"tasks": ["load"], "count": 1, "code": "needs", "message": "waits for list (running)"}
+    many = {"tasks": ["m[0]", "m[1]", "m[2]", "m[3]"], "count": 1_200, "code": "pool_full", "message": "full"}
+    general = {"tasks": [], "count": 0, "code": "no_scheduler", "message": "no scheduler is at work"}
+    whole = {"tasks": [], "count": 0, "code": "paused", "message": "DAG d is paused"}
+    assert list(reasons({**said, "reasons": [general, whole, one, many]})) == [
+        "no scheduler is at work",
+        "the run: DAG d is paused",
+        "load: waits for list (running)",
+        "1,200 tasks (m[0], m[1], m[2], …): full",
+        "… and more tasks of 2 kinds; `tidewheel why d 'r 1' TASK` says why one waits",
     ]
 
 
-@pytest.mark.parametrize(("used", "said"), [(2, ""), (3, "; DAG d holds 3 and may hold 3 (30%, max_pool_share)")])
-def test_a_task_whose_dag_holds_its_share_of_the_pool_says_so(used: int, said: str) -> None:
-    class Pools(Definitions):
-        def get(self, *path: str, **more: Any) -> Any:
-            if path == ("pools", "default"):
-                return {"workers": 1, "slots": None, "worker_slots": 10, "used": 4, "waiting": 9}
-            if path == ("pools", "default", "dags"):
-                assert more == {"dag": "d"}
-                return {"items": [{"dag": "d", "used": used, "max_pool_share": 30, "share_slots": 3}]}
-            return super().get(*path, **more)
+def test_what_people_decided_about_a_run_is_told_with_who_when_and_why() -> None:
+    def decided(kind: str, task: str = "", **body: Any) -> dict[str, Any]:
+        return {"type": kind, "at": AT, "actor": "user:ann", "task": task, "body": body}
 
-    api: Any = Pools([{"id": "load"}])
-    (line,) = explain_waiting(api, RUN, [task("load", 0, "queued")])
-    assert line == f"load waits in pool default: 4 of 10 slots are in use, 9 wait{said}"
+    many = '["a","b","c","d","e","f[0]","f[1]"]'
+    events = [
+        decided("TasksCleared", tasks='["load"]', ending='["join"]', reason="the source was repaired"),
+        decided("TasksCleared", tasks=many),
+        decided("RunReopened", version="0123456789abcdef", reason="the source was repaired"),
+        decided("TaskMarked", "check", state="success"),
+        decided("RunRestarted", backfill_id="b7"),
+        decided("RunCancelRequested", reason="wrong day"),
+    ]
+    assert list(history({**RUN, "rerun_of": "r0", "reopened": 2}, events)) == [
+        "repeats run r0",
+        "had ended and went on 2 times",
+        f"{AT}  user:ann cleared load, join: the source was repaired",
+        f"{AT}  user:ann cleared a, b, c, d, e and 2 more",
+        f"{AT}  user:ann let the run go on by version 0123456789ab: the source was repaired",
+        f"{AT}  user:ann marked check success",
+        f"{AT}  user:ann let it begin anew for backfill b7",
+        f"{AT}  user:ann cancelled the run: wrong day",
+    ]
+    assert list(history({**RUN, "rerun_of": "", "reopened": 0}, [])) == []
+
+
+def test_a_checkpoint_is_told_with_its_size_and_age(capsys: pytest.CaptureFixture[str]) -> None:
+    kept = {"checkpoint_at": AT, "checkpoint_bytes": 2_048}
+    now = datetime(2026, 1, 5, 0, 3, tzinfo=UTC)
+    assert checkpoint(kept, now) == "checkpoint of 2.0 KiB, saved 3 min 0 s ago"
+    draw(RUN, [task("load", 0, "retrying", **kept, retry_at=AT)], [])
+    assert "checkpoint of 2.0 KiB, saved" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_wait_says_what_for(capsys: pytest.CaptureFixture[str]) -> None:
-    api: Any = Definitions([{"id": "settle"}])
     wait = task("settle", 0, "deferred", waits_for="time") | {"reason": f"waits until {AT}", "ended_at": None}
     attempt = {"task": "settle", "attempt": 1, "state": "deferred", "pool": "", "queued_at": None}
     draw(RUN, [wait], [attempt | {"started_at": AT, "ended_at": None}])
     assert "░" in capsys.readouterr().out
-    assert explain_waiting(api, RUN, [wait]) == [f"settle waits until {AT}"]
 
 
 def test_a_run_of_a_trigger_says_which_record_it_came_from(capsys: pytest.CaptureFixture[str]) -> None:

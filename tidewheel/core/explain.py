@@ -15,9 +15,14 @@ def explain_wait(wait: Wait) -> str:
     return f"waits for {_what(wait)}{until}"
 
 
+def waits_for_room(explained: str) -> bool:
+    """Whether this is said of an attempt that asks for a run where there is no room."""
+    return explained.startswith(f"waits for {_ROOM}")
+
+
 def _what(wait: Wait) -> str:
     if wait.ask_at is not None and (child := launched_by(wait)) is not None:
-        return f"room in DAG '{child.dag}', asks again at {rfc3339(wait.ask_at)}"
+        return f"{_ROOM} '{child.dag}', asks again at {rfc3339(wait.ask_at)}"
     if wait.waits_for == "approval" and (roles := wait.asked.get("roles")):
         return f"an approval by {' or '.join(map(str, roles))}"
     if wait.waits_for == "run" and "run_id" in wait.asked:
@@ -31,6 +36,7 @@ def _what(wait: Wait) -> str:
     return _WHAT[wait.waits_for]
 
 
+_ROOM = "room in DAG"
 _WHAT = {
     "time": "its time",
     "kafka": "a Kafka record",

@@ -20,7 +20,18 @@ from tidewheel_services.api.guard import Guard
 from tidewheel_services.api.lag import LagWatch
 from tidewheel_services.api.measures import Measured, Measures
 from tidewheel_services.api.requests import Requests
-from tidewheel_services.api.routes import backfills, dags, deployment, operations, pools, runs, system, tasks, waits
+from tidewheel_services.api.routes import (
+    backfills,
+    dags,
+    deployment,
+    operations,
+    pools,
+    runs,
+    system,
+    tasks,
+    waits,
+    why,
+)
 from tidewheel_services.api.services import Services
 
 #: How long a write waits for the shard's owner: longer than a takeover takes (session 6–8 s), so most are answered.
@@ -53,6 +64,7 @@ _ROUTERS = (
     deployment.write,
     runs.read,
     runs.write,
+    why.read,
     operations.write,
     backfills.read,
     backfills.write,

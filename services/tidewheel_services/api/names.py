@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, get_args
 from urllib.parse import unquote
 
 from fastapi import Path, Query
 from pydantic import AfterValidator, BeforeValidator
 from pydantic_core import PydanticCustomError
 
+from tidewheel.core.events import AnyEvent
+from tidewheel.core.nearest import did_you_mean
 from tidewheel.wire.rules import ID_LENGTH_MAX, RUN_ID_LENGTH_MAX
 
 PAGE_MAX = 1000
+EVENT_TYPES = frozenset(event.__name__ for event in get_args(AnyEvent))
 _ID = re.compile(r"[a-z][a-z0-9_]*")
 _TASK = re.compile(r"[a-z][a-z0-9_]*(\[[0-9]{1,9}\])?")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d([Tt ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?([Zz]|[+ -]\d\d:\d\d))?", re.ASCII)
@@ -43,6 +46,13 @@ def checked_run_id(value: str) -> str:
             "run_id",
             f"a run id has 1 to {RUN_ID_LENGTH_MAX} printable characters and no space at its ends",
         )
+    return value
+
+
+def checked_event_type(value: str) -> str:
+    """The name of an event. Raises ``PydanticCustomError``."""
+    if value not in EVENT_TYPES:
+        raise PydanticCustomError("event_type", "no event is called so" + did_you_mean(value, EVENT_TYPES))
     return value
 
 
@@ -84,4 +94,8 @@ After = Annotated[
     str | None, Query(max_length=2000, description="The `next` of the page before: the answer goes on behind it.")
 ]
 AfterEvent = Annotated[int | None, Query(ge=0, le=2**62, description="The `next` of the page before.")]
+EventTypes = Annotated[
+    list[Annotated[str, AfterValidator(checked_event_type)]] | None,
+    Query(alias="type", description="Only events of this type, such as `TasksCleared`; may be repeated."),
+]
 NewestFirst = Annotated[bool, Query(description="From the newest backwards.")]

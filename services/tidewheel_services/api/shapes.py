@@ -14,6 +14,7 @@ from tidewheel.definition.mistakes import Mistake
 from tidewheel_projections import views
 from tidewheel_services.api.lag import Lag
 from tidewheel_services.api.problems import MEDIA_TYPE
+from tidewheel_services.why.reason import Why
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,8 +159,9 @@ class EventPage(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, items: list[views.EventRow], limit: int) -> EventPage:
-        """A full page may not be the last one."""
-        return cls(items=items, next=items[-1].shard_seq if len(items) == limit else None)
+        """Of one event more than the page may have, if there are so many: that tells whether there is more."""
+        shown = items[:limit]
+        return cls(items=shown, next=shown[-1].shard_seq if len(items) > limit else None)
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,6 +198,7 @@ _PUBLISHED: list[Any] = [
     Marked,
     Mistake,
     Started,
+    Why,
     views.BackfillRow,
     views.DagRow,
     views.PoolRow,

@@ -24,8 +24,10 @@ from tidewheel_services.cli import (
     publishing,
     resharding,
     runs,
+    showing,
     simulation,
     trimming,
+    waiting,
     waits,
 )
 from tidewheel_services.cli.faults import Commands
@@ -57,7 +59,8 @@ for family, commands in {
         runs.trigger,
         publishing.publish,
         runs.runs,
-        runs.show,
+        showing.show,
+        waiting.why,
         runs.cancel,
         operations.mark,
         operations.clear,

@@ -11,8 +11,8 @@ import typer
 from tidewheel_services.cli.client import Client
 from tidewheel_services.cli.dags import Reason
 from tidewheel_services.cli.faults import REFUSED, UNREACHABLE, CliError
-from tidewheel_services.cli.options import ApiUrl, Json, Limit, settings
-from tidewheel_services.cli.output import plain, state, table, write, write_json
+from tidewheel_services.cli.options import After, ApiUrl, Json, Limit, settings
+from tidewheel_services.cli.output import plain, state, table, write, write_json, write_more
 from tidewheel_services.cli.runs import Dag
 
 Backfill = Annotated[str, typer.Argument(help="The backfill's id, such as backfill-1.", show_default=False)]
@@ -83,10 +83,12 @@ def backfill(
         raise typer.Exit(REFUSED)
 
 
-def backfills(dag: Dag, limit: Limit = 20, api: ApiUrl = "", as_json: Json = False) -> None:
+def backfills(dag: Dag, limit: Limit = 20, after: After = None, api: ApiUrl = "", as_json: Json = False) -> None:
     """List a DAG's backfills with how far they have come, newest first."""
     with Client(settings(api=api)) as client:
-        found = list(client.pages("dags", dag, "backfills", limit=limit))
+        listed = client.listed("dags", dag, "backfills", limit=limit, after=after)
+    found = listed.items
+    write_more(listed.after)
     if as_json:
         write_json(found)
         return

@@ -6,7 +6,7 @@ import getpass
 import ipaddress
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from tidewheel_services.cli.faults import REFUSED, UNREACHABLE, CliError
@@ -32,6 +32,13 @@ class Refused(CliError):
         self.kind = kind
         self.status = status
         self.errors = errors
+
+
+class Listed(NamedTuple):
+    """Entries of a list; ``after``: where it goes on, None at its end."""
+
+    items: list[Any]
+    after: str | int | None
 
 
 class Client:
@@ -83,12 +90,25 @@ class Client:
         """The answer to a removal."""
         return self._send("DELETE", path, params=params)
 
-    def pages(self, *path: str, limit: int, position: str = "", **params: object) -> Iterator[Any]:
+    def pages(self, *path: str, limit: int, position: str = "", **params: Any) -> Iterator[Any]:
         """At most ``limit`` items, fetched page by page."""
-        after: str | None = None
+        for page in self._pages(path, limit, None, position=position, **params):
+            yield from page["items"]
+
+    def listed(self, *path: str, limit: int, after: str | None = None, **params: Any) -> Listed:
+        """At most ``limit`` items behind ``after``, and where the list goes on."""
+        items: list[Any] = []
+        for page in self._pages(path, limit, after, **params):
+            items += page["items"]
+            after = page["next"]
+        return Listed(items, after)
+
+    def _pages(
+        self, path: tuple[str, ...], limit: int, after: str | None, *, position: str = "", **params: Any
+    ) -> Iterator[Any]:
         while limit > 0:
             page = self.get(*path, position=position, limit=min(limit, _PAGE), after=after, **params)
-            yield from page["items"]
+            yield page
             limit -= len(page["items"])
             after = page["next"]
             if after is None:

@@ -8,8 +8,8 @@ import typer
 
 from tidewheel_services.cli.client import Client, Refused
 from tidewheel_services.cli.faults import REFUSED, CliError, complain
-from tidewheel_services.cli.options import ApiUrl, Files, Json, Limit, Project, load_given, settings
-from tidewheel_services.cli.output import plain, state, table, write, write_json
+from tidewheel_services.cli.options import After, ApiUrl, Files, Json, Limit, Project, load_given, settings
+from tidewheel_services.cli.output import plain, state, table, write, write_json, write_more
 from tidewheel_services.cli.runs import Dag
 
 Reason = Annotated[str, typer.Option("--reason", help="Why, for the record.")]
@@ -53,10 +53,12 @@ def deploy(
         raise typer.Exit(REFUSED)
 
 
-def dags(limit: Limit = 1000, api: ApiUrl = "", as_json: Json = False) -> None:
+def dags(limit: Limit = 1000, after: After = None, api: ApiUrl = "", as_json: Json = False) -> None:
     """List DAGs with their schedule and newest run."""
     with Client(settings(api=api)) as client:
-        found = list(client.pages("dags", limit=limit))
+        listed = client.listed("dags", limit=limit, after=after)
+    found = listed.items
+    write_more(listed.after)
     if as_json:
         write_json(found)
         return

@@ -11,8 +11,8 @@ import typer
 
 from tidewheel_services.cli.client import Client
 from tidewheel_services.cli.faults import INTERRUPTED
-from tidewheel_services.cli.options import ApiUrl, Json, Limit, settings
-from tidewheel_services.cli.output import plain, table, write, write_json
+from tidewheel_services.cli.options import After, ApiUrl, Json, Limit, settings
+from tidewheel_services.cli.output import plain, table, write, write_json, write_more
 from tidewheel_services.cli.runs import Dag, Run
 
 _TASK_ENDED = ("success", "failed", "skipped", "upstream_failed", "cancelled")
@@ -58,14 +58,21 @@ def logs(
 def events(
     dag: Dag,
     run_id: Annotated[str | None, typer.Argument(help="Only of this run.", show_default=False)] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--type", help="Only events of this type; may be repeated.", show_default=False)
+    ] = None,
+    newest: Annotated[bool, typer.Option("--newest-first", help="From the newest backwards.")] = False,
     limit: Limit = 1000,
+    after: After = None,
     api: ApiUrl = "",
     as_json: Json = False,
 ) -> None:
     """List the journal of a DAG or a run: what happened, when, and by whom."""
     with Client(settings(api=api)) as client:
         path = ("dags", dag, "runs", run_id, "events") if run_id else ("dags", dag, "events")
-        found = list(client.pages(*path, limit=limit))
+        listed = client.listed(*path, limit=limit, after=after, type=only, newest_first=newest or None)
+    found = listed.items
+    write_more(listed.after)
     if as_json:
         write_json(found)
         return

@@ -10,8 +10,8 @@ import typer
 
 from tidewheel_services.cli.client import Client
 from tidewheel_services.cli.faults import REFUSED
-from tidewheel_services.cli.options import ApiUrl, Dsn, Json, Limit, LogUrl, rfc3339, settings
-from tidewheel_services.cli.output import plain, table, write, write_json
+from tidewheel_services.cli.options import After, ApiUrl, Dsn, Json, Limit, LogUrl, rfc3339, settings
+from tidewheel_services.cli.output import plain, table, write, write_json, write_more
 
 if TYPE_CHECKING:
     from tidewheel.log.interface import Log
@@ -72,10 +72,12 @@ def check_topics(log: LogUrl = "", as_json: Json = False) -> None:
         raise typer.Exit(REFUSED)
 
 
-def dead_letters(limit: Limit = 100, api: ApiUrl = "", as_json: Json = False) -> None:
+def dead_letters(limit: Limit = 100, after: After = None, api: ApiUrl = "", as_json: Json = False) -> None:
     """List records that could not be read or applied, newest first: where each lies, and why it was set aside."""
     with Client(settings(api=api)) as client:
-        found = list(client.pages("dead-letters", limit=limit))
+        listed = client.listed("dead-letters", limit=limit, after=after)
+    found = listed.items
+    write_more(listed.after)
     if as_json:
         write_json(found)
         return

@@ -51,6 +51,10 @@ Project = Annotated[
     ),
 ]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="How many at most.")]
+After = Annotated[
+    str | None,
+    typer.Option("--after", help="Go on where a shorter list said that there is more.", show_default=False),
+]
 
 _ISO = re.compile(r"\d{4}-\d\d-\d\d")
 

@@ -35,6 +35,12 @@ def write_json(document: object) -> None:
     sys.stdout.write(json.dumps(document, ensure_ascii=ascii_only, indent=2) + "\n")
 
 
+def write_more(after: str | int | None) -> None:
+    """That a list goes on, if it does, beside what is written for programs."""
+    if after is not None:
+        sys.stderr.write(f"there is more: --after {after} goes on from here, a larger --limit shows more at once\n")
+
+
 def write(text: str = "") -> None:
     """A plain line."""
     sys.stdout.write(text + "\n")
@@ -77,6 +83,13 @@ def plain(text: object) -> str:
 
     cleaned = "".join(char if char.isprintable() else " " for char in str(text))
     return escape(cleaned)
+
+
+def size(count: int) -> str:
+    """Bytes in a few characters."""
+    if count < 1024:
+        return f"{count} bytes"
+    return f"{count / 1024:.1f} KiB" if count < 1024**2 else f"{count / 1024**2:.1f} MiB"
 
 
 def took(seconds: float | None) -> str:

@@ -1,19 +1,17 @@
-"""Commands about runs: trigger, runs, show, cancel."""
+"""Commands about runs: trigger, runs, cancel."""
 
 from __future__ import annotations
 
 import json
-import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 import typer
 
 from tidewheel_services.cli.client import Client
 from tidewheel_services.cli.faults import REFUSED, UNREACHABLE, CliError
-from tidewheel_services.cli.options import ApiUrl, Json, Limit, settings
-from tidewheel_services.cli.output import plain, state, table, took, write, write_json
+from tidewheel_services.cli.options import After, ApiUrl, Json, Limit, settings
+from tidewheel_services.cli.output import plain, state, table, took, write, write_json, write_more
 
 Dag = Annotated[str, typer.Argument(help="The DAG's id.", show_default=False)]
 Run = Annotated[str, typer.Argument(help="The run's id.", show_default=False)]
@@ -72,13 +70,16 @@ def runs(
     dag: Annotated[str | None, typer.Argument(help="Only of this DAG.", show_default=False)] = None,
     only: Annotated[State | None, typer.Option("--state", help="Only in this state.", show_default=False)] = None,
     limit: Limit = 20,
+    after: After = None,
     api: ApiUrl = "",
     as_json: Json = False,
 ) -> None:
     """List runs, newest first."""
     with Client(settings(api=api)) as client:
         path = ("dags", dag, "runs") if dag else ("runs",)
-        found = list(client.pages(*path, limit=limit, state=only))
+        listed = client.listed(*path, limit=limit, after=after, state=only)
+    found = listed.items
+    write_more(listed.after)
     if as_json:
         write_json(found)
         return
@@ -101,16 +102,6 @@ def runs(
     )
 
 
-def show(dag: Dag, run_id: Run, api: ApiUrl = "", as_json: Json = False) -> None:
-    """Show a run: its tasks, their attempts, a timeline, and what it waits for."""
-    with Client(settings(api=api)) as client:
-        shown = details(client, dag, run_id)
-        if as_json:
-            write_json(shown)
-            return
-        show_details(client, shown)
-
-
 def cancel(
     dag: Dag,
     run_id: Run,
@@ -125,42 +116,6 @@ def cancel(
         write_json(answer)
     else:
         write(answer["message"] or "cancel requested")
-
-
-def details(client: Client, dag: str, run_id: str) -> dict[str, Any]:
-    """A run with all its tasks and attempts, and the newest runs it asked for, as ``show --json`` writes it."""
-    run = client.get("dags", dag, "runs", run_id)
-    tasks = list(client.pages("dags", dag, "runs", run_id, "tasks", limit=sys.maxsize))
-    attempts = list(client.pages("dags", dag, "runs", run_id, "attempts", limit=sys.maxsize))
-    children = list(client.pages("dags", dag, "runs", run_id, "children", limit=_CHILDREN_MAX))
-    return {"run": run, "tasks": tasks, "attempts": attempts, "children": children}
-
-
-def show_details(client: Client, shown: dict[str, Any]) -> None:
-    """Table, timeline and reasons, for people."""
-    from tidewheel_services.cli.deadlines import upcoming
-    from tidewheel_services.cli.timeline import draw
-    from tidewheel_services.cli.waiting import explain_waiting
-
-    draw(shown["run"], shown["tasks"], shown["attempts"])
-    for line in relatives(shown["run"], shown["children"]):
-        write(line)
-    for line in explain_waiting(client, shown["run"], shown["tasks"]):
-        write(line)
-    run = shown["run"]
-    if run["state"] not in _ENDED:
-        version = client.get("dags", run["dag"], "versions", run["version"])
-        for line in upcoming(run, version["definition"]):
-            write(line)
-
-
-def relatives(run: Mapping[str, Any], children: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """The run that asked for this one, and those that it asked for itself."""
-    if (parent := run["parent"]) is not None:
-        waits = "waits for it" if run["kind"] == "workflow" else "asked for it"
-        yield f"{parent['task']} of {parent['dag']} {parent['run_id']} {waits}"
-    for child in children:
-        yield f"{child['parent']['task']} asked for {child['dag']} {child['run_id']}: {child['state']}"
 
 
 def wait_for(client: Client, dag: str, run_id: str, position: str, timeout: float | None) -> dict[str, Any]:

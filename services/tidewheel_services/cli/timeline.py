@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from rich.table import Table
 from rich.text import Text
 
-from tidewheel_services.cli.output import STATE_STYLES, console, plain, state, took
+from tidewheel_services.cli.output import STATE_STYLES, console, plain, size, state, took
 
 _WIDTH = 44
 #: Instances of one mapped task that are shown, and which come first.
@@ -122,7 +122,7 @@ def _scale(length: float) -> str:
 
 
 def _why(task: Mapping[str, Any], tries: list[Mapping[str, Any]]) -> str:
-    """How earlier attempts ended, then why the task is as it is."""
+    """How earlier attempts ended, why the task is as it is, and what the next attempt finds of it."""
     said = [
         f"attempt {attempt['attempt']}: {attempt['message'] or attempt['kind'] or attempt['state']}"
         for attempt in tries
@@ -130,7 +130,15 @@ def _why(task: Mapping[str, Any], tries: list[Mapping[str, Any]]) -> str:
     ]
     if task["reason"]:
         said.append(task["reason"])
+    if task.get("checkpoint_at"):
+        said.append(checkpoint(task))
     return "; ".join(said)
+
+
+def checkpoint(task: Mapping[str, Any], now: datetime | None = None) -> str:
+    """What an attempt has left for the next one: its size and age."""
+    age = ((now or datetime.now(UTC)) - datetime.fromisoformat(task["checkpoint_at"])).total_seconds()
+    return f"checkpoint of {size(task['checkpoint_bytes'])}, saved {took(max(0, round(age)))} ago"
 
 
 def _took(task: Mapping[str, Any]) -> float | None:

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 import typer
 
 from tidewheel_services.cli.client import Client
-from tidewheel_services.cli.options import ApiUrl, Json, Limit, settings
-from tidewheel_services.cli.output import plain, table, write, write_json
+from tidewheel_services.cli.options import After, ApiUrl, Json, Limit, settings
+from tidewheel_services.cli.output import plain, table, write, write_json, write_more
 from tidewheel_services.cli.runs import Dag, Run
 
 #: What a task may wait for, as the events say it: given here so that `--help` and completion cost no import of them.
@@ -22,12 +22,15 @@ def waits(
         For | None, typer.Option("--for", help="Only those that wait for this.", show_default=False)
     ] = None,
     limit: Limit = 50,
+    after: After = None,
     api: ApiUrl = "",
     as_json: Json = False,
 ) -> None:
     """List tasks that wait for a time, an approval or something else."""
     with Client(settings(api=api)) as client:
-        found = list(client.pages("waits", limit=limit, dag=dag, waits_for=waits_for))
+        listed = client.listed("waits", limit=limit, after=after, dag=dag, waits_for=waits_for)
+    found = listed.items
+    write_more(listed.after)
     if as_json:
         write_json(found)
         return

@@ -7,7 +7,7 @@ from typing import Any
 
 from tidewheel_services.cli.client import Client
 from tidewheel_services.cli.output import write
-from tidewheel_services.cli.runs import details, show_details
+from tidewheel_services.cli.showing import details, show_details
 
 DAG = "seattle_weather"
 RUN_S_MAX = 90.0

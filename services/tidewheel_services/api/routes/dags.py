@@ -12,7 +12,7 @@ from tidewheel.core.commands import PauseDag, RemoveDag, UnpauseDag
 from tidewheel_projections import reads, views
 from tidewheel_services.api import shapes
 from tidewheel_services.api.body import Body, body_of, documented
-from tidewheel_services.api.names import After, AfterEvent, DagName, Limit, NewestFirst, VersionName
+from tidewheel_services.api.names import After, AfterEvent, DagName, EventTypes, Limit, NewestFirst, VersionName
 from tidewheel_services.api.routes.changes import change
 from tidewheel_services.api.routes.routers import reader, writer
 from tidewheel_services.api.services import Actor, Api, answer
@@ -106,11 +106,14 @@ def list_dag_events(
     limit: Limit = 100,
     after: AfterEvent = None,
     newest_first: NewestFirst = False,
+    type_: EventTypes = None,
 ) -> Response:
     """Every event of the DAG and of its runs, from the journal: what happened, when, by whom, in answer to what."""
 
     def query(connection: reads.Connection) -> list[views.EventRow]:
-        found = reads.list_events(connection, dag, after_seq=after, newest_first=newest_first, limit=limit)
+        found = reads.list_events(
+            connection, dag, after_seq=after, types=type_, newest_first=newest_first, limit=limit + 1
+        )
         if not found:
             known_dag(connection, dag)
         return found

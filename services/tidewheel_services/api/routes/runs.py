@@ -16,7 +16,17 @@ from tidewheel.core.rules import INPUTS_BYTES_MAX
 from tidewheel_projections import reads, views
 from tidewheel_services.api import shapes
 from tidewheel_services.api.body import Body, body_of, documented
-from tidewheel_services.api.names import After, AfterEvent, DagName, Limit, Moment, NewestFirst, RunName, checked_run_id
+from tidewheel_services.api.names import (
+    After,
+    AfterEvent,
+    DagName,
+    EventTypes,
+    Limit,
+    Moment,
+    NewestFirst,
+    RunName,
+    checked_run_id,
+)
 from tidewheel_services.api.problems import Problem
 from tidewheel_services.api.routes.routers import reader, writer
 from tidewheel_services.api.services import Actor, Api, answer
@@ -134,12 +144,20 @@ def list_run_events(
     after: AfterEvent = None,
     newest_first: NewestFirst = False,
     task: Annotated[str | None, Query(max_length=300, description="Only of this task.")] = None,
+    type_: EventTypes = None,
 ) -> Response:
     """Every event of the run, from the journal: what happened, when, by whom, because of which input."""
 
     def query(connection: reads.Connection) -> list[views.EventRow]:
         found = reads.list_events(
-            connection, dag, run_id=run_id, task=task, after_seq=after, newest_first=newest_first, limit=limit
+            connection,
+            dag,
+            run_id=run_id,
+            task=task,
+            after_seq=after,
+            types=type_,
+            newest_first=newest_first,
+            limit=limit + 1,
         )
         if not found:
             known_run(connection, dag, run_id)

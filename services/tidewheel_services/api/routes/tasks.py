@@ -166,10 +166,11 @@ def read_logs(
         if plain:
             return StreamingResponse(as_text(chunks), media_type="text/plain; charset=utf-8", headers=headers)
         return StreamingResponse(as_events(chunks), media_type="text/event-stream; charset=utf-8", headers=headers)
-    items = source.chunks(after, limit)
-    ended = source.ended() if not items or len(items) < limit else False
+    found = source.chunks(after, limit + 1)
+    items = found[:limit]
     last = items[-1].chunk if items else None
-    following = last if len(items) == limit else None
+    following = last if len(found) > limit else None
+    ended = source.ended() if following is None else False
     if plain:
         headers = {} if following is None else {"X-Tidewheel-Next": str(following)}
         text = "".join(item.text for item in items)
