@@ -22,6 +22,10 @@ MESSAGE_BYTES_MAX = 2 * 1024 * 1024
 #: librdkafka repeats itself several times a second while a broker is away.
 _REPEAT_S_MIN = 10.0
 
+#: What the client says when it has no connection to a broker, and when nothing came in time over one that it may have.
+NOT_REACHABLE = frozenset({KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._ALL_BROKERS_DOWN})
+NO_ANSWER = frozenset({KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT})
+
 #: An owner's client id is this, its instance and what tells its processes apart.
 CLIENT_ID_PREFIX = "tidewheel-"
 
@@ -107,8 +111,11 @@ def fault_of(error: KafkaException) -> KafkaError:
 
 def unavailable(servers: str, doing: str, error: KafkaException) -> LogUnavailable:
     """A fault of reaching the broker, as the user should read it."""
+    fault = fault_of(error)
+    code = fault.code()
+    what = "is not reachable" if code in NOT_REACHABLE else "does not answer" if code in NO_ANSWER else "cannot be used"
     return LogUnavailable(
-        f"Kafka at {servers} cannot be used ({doing}): {fault_of(error).str()}. "
+        f"Kafka at {servers} {what} ({doing}): {fault.str()}. "
         "Is the broker running and the address right? `make kafka` starts a local one; TIDEWHEEL_LOG names another"
     )
 

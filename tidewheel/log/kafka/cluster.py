@@ -17,7 +17,16 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tidewheel.log.interface import INPUTS, TRIGGERS
-from tidewheel.log.kafka.client import CLIENT_ID_PREFIX, CONTACT_S_MAX, Config, fault_of, log_replaced, unavailable
+from tidewheel.log.kafka.client import (
+    CLIENT_ID_PREFIX,
+    CONTACT_S_MAX,
+    NO_ANSWER,
+    NOT_REACHABLE,
+    Config,
+    fault_of,
+    log_replaced,
+    unavailable,
+)
 from tidewheel.log.kafka.identity import Holder
 
 #: Enough for a busy broker; where positions are unstable, the whole of it is waited out.
@@ -36,19 +45,16 @@ _ASK_AGAIN = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_PARTITION,
     KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH,
 }
 
 #: Nobody answered at all, or the client believes that there is nobody to ask: it will not look for a leader itself.
-_ASKS_IN_VAIN = {
-    KafkaError._TIMED_OUT,
-    KafkaError.REQUEST_TIMED_OUT,
-    KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError.LEADER_NOT_AVAILABLE,
-}
+_ASKS_IN_VAIN = NO_ANSWER | NOT_REACHABLE | {KafkaError.LEADER_NOT_AVAILABLE, KafkaError._UNKNOWN_PARTITION}
+#: How long to look whether a broker is there at all.
+_REACH_S_MAX = 2.0
 #: What a broker answers that has just become the group's coordinator, or is about to.
 _COORDINATOR_STARTS = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -228,8 +234,19 @@ class Cluster:
                     return ask()
             except KafkaException as error:
                 if time.monotonic() >= deadline or fault_of(error).code() not in _ASK_AGAIN:
-                    raise unavailable(self._servers, "asking for offsets", error) from error
+                    raise unavailable(self._servers, "asking for offsets", self._behind(error)) from error
                 time.sleep(_PAUSE_NEW_CLIENT_S if fault_of(error).code() in _ASKS_IN_VAIN else _PAUSE_S)
+
+    def _behind(self, error: KafkaException) -> KafkaException:
+        """What is behind an error: a client that knows nothing of a partition may have heard of no broker at all."""
+        if fault_of(error).code() != KafkaError._UNKNOWN_PARTITION:
+            return error
+        with self._lock:
+            try:
+                self._consumer("read_uncommitted").list_topics(timeout=_REACH_S_MAX)
+            except KafkaException as unreached:
+                return unreached
+        return error
 
     # Callers below hold the lock.
 
