@@ -14,7 +14,7 @@ from tidewheel.core import events as e
 from tidewheel.core.decide import decide
 from tidewheel.core.mail import WorkerUnknown, WorkerWelcome
 from tidewheel.core.state import Pool
-from tidewheel.testing.playbook import Given, assert_survives_snapshot
+from tidewheel.testing.playbook import Given, assert_survives_snapshot, given
 
 ALLOCATE = c.AllocateSlots(pool="default")
 
@@ -78,6 +78,39 @@ def test_a_wide_attempt_keeps_its_turn_until_it_fits() -> None:
     assert who(Given(first.decision.state, RULES)) == []
     second = first.when(release("n", "t2"), at=NOW)
     assert who(Given(second.decision.state, RULES)) == [("w", "wide")]
+
+
+def test_who_gives_back_what_is_kept_for_a_wide_attempt_does_not_come_before_it_by_that() -> None:
+    """C076: not for holding less, and not for an older date; only once the wide one has gone."""
+    busy = [enqueued("n", "t1"), granted("n", "t1"), enqueued("n", "t2"), granted("n", "t2")]
+    behind = [enqueued("n", "t3", logical_date=-9), enqueued("n", "t4", logical_date=-9)]
+    scene = pool(joined(slots=3), *busy, enqueued("w", "wide", pool_slots=3), *behind)
+    outcome = scene.when(release("n", "t1"), at=NOW).when(release("n", "t2"), at=NOW)
+    assert outcome.decision.state.used == 0
+    given_to = outcome.when(ALLOCATE, at=NOW).then(granted("w", "wide"))
+    freed = given_to.when(release("w", "wide"), at=NOW)
+    assert who(Given(freed.decision.state, RULES)) == [("n", "t3"), ("n", "t4")]
+
+
+def test_a_dag_that_holds_less_still_goes_before_a_wide_attempt_that_waits() -> None:
+    """Kept is what others give back; what fairness gives to whoever comes new is theirs."""
+    busy = [enqueued("w", "t1"), granted("w", "t1"), enqueued("n", "t2"), granted("n", "t2")]
+    scene = pool(joined(slots=3), *busy, enqueued("w", "wide", pool_slots=2), enqueued("n", "t3"))
+    freed = scene.when(release("n", "t2"), at=NOW)
+    new = given(freed.decision.state, enqueued("x"), rules=RULES)
+    assert who(new) == [("x", "t")]
+
+
+def test_a_wide_attempt_without_a_worker_wide_enough_keeps_nothing_for_itself() -> None:
+    """Its worker leaves while it waits; what others gave back is theirs no more."""
+    busy = [enqueued("n", "t1"), granted("n", "t1"), enqueued("m", "t2"), granted("m", "t2", worker="w2")]
+    wide = [joined(slots=1), joined("w2", slots=3), *busy, enqueued("w", "wide", pool_slots=3), enqueued("n", "t3")]
+    freed = pool(*wide).when(release("n", "t1"), at=NOW)
+    assert (freed.decision.state.turn, dict(freed.decision.state.given_back)) == (("w", "r", "wide", 1), {"n": 1})
+    assert who(Given(freed.decision.state, RULES)) == []
+    gone = freed.when(c.LeavePool(pool="default", worker="w2"), at=NOW)
+    assert (gone.decision.state.turn, dict(gone.decision.state.given_back)) == (None, {})
+    assert who(Given(gone.decision.state, RULES)) == [("n", "t3")]
 
 
 def test_an_attempt_wider_than_the_pool_is_refused_with_both_numbers() -> None:

@@ -98,7 +98,7 @@ def test_c075_who_is_refused_for_want_of_room_counts_for_nothing_and_may_ask_aga
     nothing_is_left(world)
 
 
-@pytest.mark.parametrize("priority", [10])
+@pytest.mark.parametrize("priority", [0, 10])
 def test_c076_a_wide_task_starts_when_what_ran_before_it_has_ended(priority: int) -> None:
     """A stream of narrow tasks of ten seconds each, more than three slots can take."""
     world = a_world()

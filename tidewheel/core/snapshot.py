@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from immutables import Map
 
+from tidewheel.core.attempt import AttemptKey
 from tidewheel.core.backfill import Backfill
 from tidewheel.core.coverage import Era, Span
 from tidewheel.core.fold.pool import head_place, share_needs
@@ -19,7 +20,6 @@ from tidewheel.core.graph import Tally, define
 from tidewheel.core.mapping import Fan
 from tidewheel.core.ordered import Ordered
 from tidewheel.core.parent import Parent
-from tidewheel.core.shares import capacity_of
 from tidewheel.core.state import (
     Aggregate,
     Dag,
@@ -75,6 +75,8 @@ class _StoredPool(msgspec.Struct, frozen=True):
     workers: dict[str, PoolWorker]
     waiting: list[Waiting]
     leases: list[SlotLease]
+    turn: AttemptKey | None = None
+    given_back: Map[str, int] = Map()
 
 
 #: Every struct that is stored.
@@ -177,6 +179,8 @@ def encode_snapshot(state: Aggregate) -> bytes:
             workers=dict(state.workers),
             waiting=sorted(state.waiting.values(), key=lambda item: item.arrival),
             leases=sorted(state.leases.values(), key=lambda lease: lease.key),
+            turn=state.turn,
+            given_back=state.given_back,
         )
     )
 
@@ -249,22 +253,19 @@ def _pool(stored: _StoredPool) -> Pool:
     for lease in stored.leases:
         live[lease.key[0]] += lease.pool_slots
         held[lease.worker] += lease.pool_slots
-    waiting = Map({item.key: item for item in stored.waiting})
-    needs = {dag: share_needs(waiting, queue, live[dag]) for dag, queue in queues.items()}
     offered = sum(worker.slots for worker in stored.workers.values() if not worker.suspended)
-    capacity = capacity_of(stored.slots, offered)
-    return Pool(
+    pool = Pool(
         pool=stored.pool,
         seq=stored.seq,
         slots=stored.slots,
         description=stored.description,
         arrivals=stored.arrivals,
         workers=Map(stored.workers),
-        waiting=waiting,
+        waiting=Map({item.key: item for item in stored.waiting}),
         leases=Map({lease.key: lease for lease in stored.leases}),
+        turn=stored.turn,
+        given_back=stored.given_back,
         queues=Map(queues),
-        heads=Ordered(head_place(dag, queue, live[dag]) for dag, queue in queues.items() if needs[dag] <= capacity),
-        shares=Ordered((needed, dag) for dag, needed in needs.items() if needed),
         offered=offered,
         used=sum(lease.pool_slots for lease in stored.leases),
         live=Map(live),
@@ -272,6 +273,13 @@ def _pool(stored: _StoredPool) -> Pool:
         free=Ordered(
             (held[name] - worker.slots, name) for name, worker in stored.workers.items() if not worker.suspended
         ),
+        widths=Ordered((-worker.slots, name) for name, worker in stored.workers.items()),
+    )
+    needs = {dag: share_needs(pool, dag) for dag in queues}
+    return msgspec.structs.replace(
+        pool,
+        heads=Ordered(head_place(pool, dag) for dag in queues if needs[dag] <= pool.capacity),
+        shares=Ordered((needed, dag) for dag, needed in needs.items() if needed),
     )
 
 

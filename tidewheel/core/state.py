@@ -281,6 +281,11 @@ class Pool(msgspec.Struct, frozen=True):
     workers: Map[str, PoolWorker] = Map()
     waiting: Map[AttemptKey, Waiting] = Map()
     leases: Map[AttemptKey, SlotLease] = Map()
+    #: The attempt that was first of all when something was given back, and waits for more of it, being wide.
+    turn: AttemptKey | None = None
+    #: Slots that other DAGs have given back since then. They still count as theirs where it matters who goes next: else
+    #: what is kept for the wide attempt would move those before it who gave it back.
+    given_back: Map[str, int] = Map()
     # Indexes over the above.
     queues: Map[str, Ordered[QueuePlace]] = Map()
     #: DAGs whose next attempt may go as far as its share is concerned, and all whose share is a matter of capacity.
@@ -294,11 +299,18 @@ class Pool(msgspec.Struct, frozen=True):
     held: Map[str, int] = Map()
     #: Workers that may be given something, emptiest first: minus free slots, worker.
     free: Ordered[tuple[int, str]] = Ordered()
+    #: All workers, widest first: minus slots, worker.
+    widths: Ordered[tuple[int, str]] = Ordered()
 
     @property
     def capacity(self) -> int:
         """Slots that shares are counted of."""
         return capacity_of(self.slots, self.offered)
+
+    @property
+    def widest(self) -> int:
+        """Slots of the largest worker; what is wider can not start now, whatever is given back."""
+        return -self.widths.first()[0] if self.widths else 0
 
 
 Aggregate: TypeAlias = Dag | Pool

@@ -1,8 +1,9 @@
 """Deciding for a pool: who serves it, and who goes next.
 
 The order is priority, then fair among DAGs (fewest slots in use first), then logical date, then arrival. An attempt
-that is wider than what is free keeps its turn: what frees up is kept for it, so it cannot starve. A DAG that holds its
-share (``core.shares``) is not among those who could go, until it gives something back or the pool grows.
+that is wider than what is free keeps its turn: what frees up is kept for it, and counts as held by who gave it back
+until it has gone, so it cannot starve. A DAG that holds its share (``core.shares``) is not among those who could go,
+until it gives something back or the pool grows.
 """
 
 from __future__ import annotations
@@ -165,7 +166,7 @@ def decide_allocate_slots(d: Decision[Pool], command: c.AllocateSlots) -> None:
         worker = _place(d.state, item)
         if worker is not None:
             _grant(d, item, worker)
-        elif d.state.free and not _could_ever_fit(d.state, item):
+        elif d.state.free and item.pool_slots > d.state.widest:
             passed = head  # no worker here is that wide: it must not hold up the others
         else:
             return
@@ -179,10 +180,6 @@ def _place(state: Pool, item: Waiting) -> str | None:
         return None
     used_up, worker = state.free.first()
     return worker if -used_up >= item.pool_slots else None
-
-
-def _could_ever_fit(state: Pool, item: Waiting) -> bool:
-    return any(worker.slots >= item.pool_slots for worker in state.workers.values())
 
 
 def _grant(d: Decision[Pool], item: Waiting, worker: str) -> None:

@@ -41,14 +41,16 @@ def fold_worker_suspended(state: Pool, event: e.WorkerSuspended) -> Pool:
 
 def fold_worker_left(state: Pool, event: e.WorkerLeft) -> Pool:
     """It is gone; its leases stay until released."""
+    worker = state.workers[event.worker]
     left = replace(
         state,
         seq=state.seq + 1,
         workers=state.workers.delete(event.worker),
         free=_without_free(state, event.worker),
-        offered=state.offered - _offers(state.workers[event.worker]),
+        widths=state.widths.remove((-worker.slots, event.worker)),
+        offered=state.offered - _offers(worker),
     )
-    return _resized(left, state.capacity)
+    return _turn_that_can_come(_resized(left, state.capacity))
 
 
 def fold_task_enqueued(state: Pool, event: e.TaskEnqueued) -> Pool:
@@ -61,18 +63,23 @@ def fold_task_enqueued(state: Pool, event: e.TaskEnqueued) -> Pool:
         arrival=state.arrivals,
         max_pool_share=event.max_pool_share,
     )
-    joined = replace(state, seq=state.seq + 1, arrivals=state.arrivals + 1, waiting=state.waiting.set(item.key, item))
-    queue = state.queues.get(event.dag, _NO_QUEUE).add(item.place)
-    return _requeued(joined, event.dag, queue, state.live.get(event.dag, 0))
+    joined = replace(
+        state,
+        seq=state.seq + 1,
+        arrivals=state.arrivals + 1,
+        waiting=state.waiting.set(item.key, item),
+        queues=state.queues.set(event.dag, state.queues.get(event.dag, _NO_QUEUE).add(item.place)),
+    )
+    return _stood_anew(state, joined, event.dag)
 
 
 def fold_slot_granted(state: Pool, event: e.SlotGranted) -> Pool:
     """From the queue to a worker."""
     item = state.waiting[attempt_key(event)]
     lease = SlotLease(key=item.key, pool_slots=item.pool_slots, worker=event.worker)
-    left = _left_queue(state, item, live_after=state.live.get(event.dag, 0) + item.pool_slots)
+    left = _without_waiting(state, item)
     granted = replace(left, seq=state.seq + 1, leases=left.leases.set(lease.key, lease))
-    return _counted(granted, lease, lease.pool_slots)
+    return _stood_anew(state, _counted(granted, lease, lease.pool_slots), event.dag)
 
 
 def fold_slot_released(state: Pool, event: e.SlotReleased) -> Pool:
@@ -80,62 +87,83 @@ def fold_slot_released(state: Pool, event: e.SlotReleased) -> Pool:
     key = attempt_key(event)
     item = state.waiting.get(key)
     if item is not None:
-        return replace(_left_queue(state, item, live_after=state.live.get(event.dag, 0)), seq=state.seq + 1)
+        return _stood_anew(state, replace(_without_waiting(state, item), seq=state.seq + 1), event.dag)
     lease = state.leases[key]
-    freed = replace(state, seq=state.seq + 1, leases=state.leases.delete(key))
-    queue = state.queues.get(event.dag, _NO_QUEUE)
-    moved = _requeued(freed, event.dag, queue, state.live[event.dag] - lease.pool_slots)
-    return _counted(moved, lease, -lease.pool_slots)
+    turn = state.turn or _next_if_wide(state)
+    given_back = state.given_back
+    if turn is not None and turn[0] != event.dag:
+        given_back = _changed(given_back, event.dag, lease.pool_slots)
+    freed = replace(state, seq=state.seq + 1, leases=state.leases.delete(key), turn=turn, given_back=given_back)
+    return _stood_anew(state, _counted(freed, lease, -lease.pool_slots), event.dag)
 
 
 def fold_slot_refused(state: Pool, event: e.SlotRefused) -> Pool:
     """Out of the queue for good."""
     item = state.waiting[attempt_key(event)]
-    return replace(_left_queue(state, item, live_after=state.live.get(event.dag, 0)), seq=state.seq + 1)
+    return _stood_anew(state, replace(_without_waiting(state, item), seq=state.seq + 1), event.dag)
 
 
-def head_place(dag: str, queue: Ordered[QueuePlace], live: int) -> HeadPlace:
-    """Where a DAG with this queue stands among the others."""
-    priority, logical_date, arrival, _ = queue.first()
-    return (priority, live, logical_date, arrival, dag)
+def head_place(state: Pool, dag: str) -> HeadPlace:
+    """Where a DAG with a queue stands among the others."""
+    priority, logical_date, arrival, _ = state.queues[dag].first()
+    slots = state.live.get(dag, 0) + state.given_back.get(dag, 0)
+    return (priority, slots, logical_date, arrival, dag)
 
 
-def share_needs(waiting: Map[AttemptKey, Waiting], queue: Ordered[QueuePlace], live: int) -> int:
-    """The capacity at which the share of the DAG with this queue allows its next attempt; 0: any."""
-    head = waiting[queue.first()[3]]
-    return capacity_needed(head.max_pool_share, live, head.pool_slots)
+def share_needs(state: Pool, dag: str) -> int:
+    """The capacity at which the share of a DAG with a queue allows its next attempt; 0: any."""
+    head = state.waiting[state.queues[dag].first()[3]]
+    return capacity_needed(head.max_pool_share, state.live.get(dag, 0), head.pool_slots)
 
 
-def _left_queue(state: Pool, item: Waiting, *, live_after: int) -> Pool:
+def _next_if_wide(state: Pool) -> AttemptKey | None:
+    """The first of those that a worker here could run, if it takes more than one slot."""
+    head = state.heads.first() if state.heads else None
+    while head is not None:
+        item = state.waiting[state.queues[head[4]].first()[3]]
+        if item.pool_slots <= state.widest:
+            return item.key if item.pool_slots > 1 else None
+        head = state.heads.after(head)
+    return None
+
+
+def _turn_that_can_come(state: Pool) -> Pool:
+    """Without the turn of an attempt that no worker is wide enough for any more."""
+    if state.turn is None or state.waiting[state.turn].pool_slots <= state.widest:
+        return state
+    return _stood_anew(state, replace(state, turn=None, given_back=Map()), state.turn[0])
+
+
+def _without_waiting(state: Pool, item: Waiting) -> Pool:
+    """Without the attempt in its queue; if it was its turn, that has ended."""
     dag = item.key[0]
-    left = _requeued(state, dag, state.queues[dag].remove(item.place), live_after)
-    return replace(left, waiting=left.waiting.delete(item.key))
+    queue = state.queues[dag].remove(item.place)
+    left = replace(
+        state,
+        waiting=state.waiting.delete(item.key),
+        queues=state.queues.set(dag, queue) if queue else state.queues.delete(dag),
+    )
+    return replace(left, turn=None, given_back=Map()) if state.turn == item.key else left
 
 
-def _requeued(state: Pool, dag: str, queue: Ordered[QueuePlace], live: int) -> Pool:
-    """Put ``queue`` in place for ``dag`` and move its head to where it stands with ``live`` slots in use. Whoever is
-    first in it, or was, is still in ``waiting``."""
-    before = state.queues.get(dag)
-    live_before = state.live.get(dag, 0)
-    stood = None if before is None else head_place(dag, before, live_before)
-    stands = head_place(dag, queue, live) if queue else None
-    needed = 0 if before is None else share_needs(state.waiting, before, live_before)
-    needs = share_needs(state.waiting, queue, live) if queue else 0
-    heads, shares = state.heads, state.shares
-    if (stood, needed) != (stands, needs):
-        if stood is not None and needed <= state.capacity:
-            heads = heads.remove(stood)
-        if stands is not None and needs <= state.capacity:
-            heads = heads.add(stands)
-    if needed != needs:
-        shares = shares.remove((needed, dag)) if needed else shares
-        shares = shares.add((needs, dag)) if needs else shares
-    queues = state.queues
-    if queue:
-        queues = queues.set(dag, queue)
-    elif before is not None:
-        queues = queues.delete(dag)
-    return replace(state, queues=queues, heads=heads, shares=shares)
+def _stood_anew(before: Pool, after: Pool, dag: str) -> Pool:
+    """``after`` with the indexes of who goes next brought from ``before``: of ``dag``, and of all who count again for
+    what they hold when a turn has ended. The pool's capacity is the same in both."""
+    heads, shares = before.heads, before.shares
+    for name in (dag, *before.given_back) if after.turn != before.turn else (dag,):
+        stood = head_place(before, name) if name in before.queues else None
+        stands = head_place(after, name) if name in after.queues else None
+        needed = share_needs(before, name) if stood is not None else 0
+        needs = share_needs(after, name) if stands is not None else 0
+        if (stood, needed) != (stands, needs):
+            if stood is not None and needed <= before.capacity:
+                heads = heads.remove(stood)
+            if stands is not None and needs <= before.capacity:
+                heads = heads.add(stands)
+        if needed != needs:
+            shares = shares.remove((needed, name)) if needed else shares
+            shares = shares.add((needs, name)) if needs else shares
+    return replace(after, heads=heads, shares=shares)
 
 
 def _resized(state: Pool, before: int) -> Pool:
@@ -147,8 +175,7 @@ def _resized(state: Pool, before: int) -> Pool:
     heads = state.heads
     share = state.shares.after((min(before, after) + 1, ""))
     while share is not None and share[0] <= max(before, after):
-        dag = share[1]
-        place = head_place(dag, state.queues[dag], state.live.get(dag, 0))
+        place = head_place(state, share[1])
         heads = heads.add(place) if after > before else heads.remove(place)
         share = state.shares.after(share)
     return replace(state, heads=heads)
@@ -179,8 +206,16 @@ def _with_worker(state: Pool, name: str, worker: PoolWorker) -> Pool:
         free = free.add((state.held.get(name, 0) - worker.slots, name))
     before = state.workers.get(name)
     offered = state.offered + _offers(worker) - (0 if before is None else _offers(before))
-    changed = replace(state, seq=state.seq + 1, workers=state.workers.set(name, worker), free=free, offered=offered)
-    return _resized(changed, state.capacity)
+    widths = state.widths if before is None else state.widths.remove((-before.slots, name))
+    changed = replace(
+        state,
+        seq=state.seq + 1,
+        workers=state.workers.set(name, worker),
+        free=free,
+        offered=offered,
+        widths=widths.add((-worker.slots, name)),
+    )
+    return _turn_that_can_come(_resized(changed, state.capacity))
 
 
 def _offers(worker: PoolWorker) -> int:

@@ -472,6 +472,11 @@ def fairness_ignored() -> Any:
     return _other_heads(lambda place: (place[0], 0, *place[2:]))
 
 
+def kept_for_nobody() -> Any:
+    """Who gives back what is kept for a wide attempt comes before it by that."""
+    return _replaced((fold_pool, "_next_if_wide", lambda _: None))
+
+
 def _other_heads(change: Callable[[Any], Any]) -> Any:
     head_place = fold_pool.head_place
 
@@ -525,6 +530,7 @@ _PLANTS: tuple[Plant, ...] = (
     share_ignored,
     priority_ignored,
     fairness_ignored,
+    kept_for_nobody,
     *bugs_flow.PLANTS,
     *bugs_operation.PLANTS,
 )

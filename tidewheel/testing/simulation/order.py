@@ -1,5 +1,8 @@
 """Who goes next in a pool, judged from its events: priority, then the DAG with the fewest slots in use, then logical
-date, then arrival. An attempt may be passed only where it would not have fitted, or its DAG holds its share."""
+date, then arrival. An attempt may be passed only where it would not have fitted, or its DAG holds its share.
+
+What is given back while a wide attempt is first of all still counts, until that has gone, as held by who gave it back.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +37,9 @@ class PoolOrder:
         self._limit: int | None = None
         self._offers: dict[str, int] = {}
         self._asleep: dict[str, int] = {}
+        #: The wide attempt that what is given back is kept for, and what others have given back since.
+        self._turn: AttemptPlace | None = None
+        self._given_back: dict[str, int] = {}
 
     def apply(self, event: e.PoolEvent) -> Iterator[str]:
         """Go on from the event; gives what is wrong with it."""
@@ -50,6 +56,8 @@ class PoolOrder:
             case e.WorkerLeft():
                 self._offers.pop(event.worker, None)
                 self._asleep.pop(event.worker, None)
+        if self._turn is not None and self._waiting[self._turn].pool_slots > self._widest():
+            self._end_turn()
         if not isinstance(event, e.TaskEnqueued | e.SlotGranted | e.SlotReleased | e.SlotRefused):
             return
         key = (event.dag, event.run_id, event.task, event.attempt)
@@ -69,9 +77,34 @@ class PoolOrder:
                     self._live[event.dag] = self._live.get(event.dag, 0) + item.pool_slots
             case e.SlotReleased() | e.SlotRefused():
                 self._waiting.pop(key, None)
-                slots = self._leases.pop(key, 0)
-                if slots:
-                    self._live[event.dag] -= slots
+                if slots := self._leases.pop(key, 0):
+                    self._give_back(event.dag, slots)
+        if self._turn not in self._waiting:
+            self._end_turn()
+
+    def _give_back(self, dag: str, slots: int) -> None:
+        self._turn = self._turn or self._next_if_wide()
+        self._live[dag] -= slots
+        if self._turn is not None and self._turn[0] != dag:
+            self._given_back[dag] = self._given_back.get(dag, 0) + slots
+
+    def _end_turn(self) -> None:
+        self._turn = None
+        self._given_back.clear()
+
+    def _widest(self) -> int:
+        return max((*self._offers.values(), *self._asleep.values()), default=0)
+
+    def _next_if_wide(self) -> AttemptPlace | None:
+        """The first of all that may go and that a worker here could run, if it takes more than one slot."""
+        firsts: dict[str, AttemptPlace] = {}
+        for key in sorted(self._waiting, key=lambda key: self._place(key, self._waiting[key])):
+            firsts.setdefault(key[0], key)
+        for dag, key in firsts.items():
+            slots = self._waiting[key].pool_slots
+            if slots <= self._widest() and not self._held_back(dag):
+                return key if slots > 1 else None
+        return None
 
     def _passed(self, key: AttemptPlace, item: _Waiting) -> AttemptPlace | None:
         """Whoever would have fitted as well and stood before ``key``."""
@@ -95,7 +128,8 @@ class PoolOrder:
         return live > 0 and first.share is not None and (live + first.pool_slots) * 100 > first.share * there
 
     def _place(self, key: AttemptPlace, item: _Waiting) -> tuple[int, int, int, int]:
-        return (-item.priority, self._live.get(key[0], 0), item.logical_date, item.arrival)
+        slots = self._live.get(key[0], 0) + self._given_back.get(key[0], 0)
+        return (-item.priority, slots, item.logical_date, item.arrival)
 
     def _behind_in_own_queue(self, key: AttemptPlace, item: _Waiting, fits: int) -> bool:
         """Only the first of a DAG's queue can be granted: one behind a wider one waits with it."""
