@@ -77,6 +77,7 @@ dag_keys = st.fixed_dictionaries(
         "owner": texts,
         "tags": st.lists(texts, max_size=2),
         "priority": st.integers(-5, 5),
+        "keep_runs": st.integers(0, 1_000),
         "env": env,
         "defaults": st.fixed_dictionaries({"timeout": durations}, optional={"retries": st.integers(0, 3)}),
         "concurrency": st.fixed_dictionaries({"max_runs": st.integers(1, 3)}),

@@ -13,7 +13,6 @@ from scenes import NOW, definition, task, workflow
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
-from tidewheel.core.decide import reopen
 from tidewheel.core.mail import StopAttempt
 from tidewheel.core.scope import slot_run_id
 from tidewheel.core.state import Dag
@@ -231,13 +230,12 @@ def test_deadlines_do_not_fire_for_what_was_reopened() -> None:
     outcome.when(c.FireDeadline(**WHERE), at=NOW + 7_200_000).then()
 
 
-def test_only_the_last_runs_are_kept_and_a_refusal_names_the_other_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidewheel.core.ended.KEPT_RUNS", 2)
-    scene = ended()
+def test_only_the_last_runs_are_kept_and_a_refusal_names_the_other_way() -> None:
+    scene = ended(keep_runs=2)
     for number in range(2):
         scene = scene.when(c.StartRun(dag="d", run_id=f"s{number}"), at=NOW)
         scene = scene.when(c.CancelRun(dag="d", run_id=f"s{number}"), at=NOW)
-    assert reopen.KEPT_RUNS == 20, "as the refusal says"
+    clear(scene, "a").then().rejected("its DAG keeps the last 2 ended runs")
     clear(scene, "a").then().rejected("`tidewheel rerun d r` repeats it as a new run")
     assert [run.run_id for run in scene.decision.state.kept] == ["s0", "s1"]
     clear(scene, "a", run_id="nobody").then().rejected("DAG 'd' has no run nobody")

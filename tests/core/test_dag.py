@@ -59,6 +59,7 @@ def test_what_is_no_workflow_is_refused() -> None:
         (workflow(task("a", pool_slots=0)), "task 'a' takes 0 slots"),
         (workflow(task("a"), concurrency=Concurrency(max_runs=0)), "max_runs (0)"),
         (workflow(task("a"), concurrency=Concurrency(max_tasks=0)), "max_tasks (0)"),
+        (workflow(task("a"), keep_runs=1_001), "keep_runs is 0 to 1,000"),
     ],
 )
 def test_a_definition_whose_runs_could_never_end_is_refused(of: Workflow, said: str) -> None:
@@ -110,15 +111,13 @@ def test_slots_that_a_replaced_schedule_still_owes_are_recorded_as_skipped(sched
     assert (skipped.first, skipped.last) == (NOW + (len(created) + 1) * MINUTE, NOW + 1_000 * MINUTE)
 
 
-def test_a_run_of_an_old_version_keeps_its_definition_as_long_as_it_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("keep_runs", "known"), [(1, {"v1", "v2"}), (0, {"v2"})])
+def test_a_run_of_an_old_version_keeps_its_definition_as_long_as_it_is_kept(keep_runs: int, known: set[str]) -> None:
     scene = in_run(workflow(task("a")))
-    outcome = scene.when(deploy(workflow(task("b")), "v2"), at=NOW)
+    outcome = scene.when(deploy(workflow(task("b"), keep_runs=keep_runs), "v2"), at=NOW)
     assert set(outcome.decision.state.definitions) == {"v1", "v2"}
     cancelled = outcome.when(c.CancelRun(dag="d", run_id="r"), at=NOW)
-    assert set(cancelled.decision.state.definitions) == {"v1", "v2"}
-    monkeypatch.setattr("tidewheel.core.ended.KEPT_RUNS", 0)
-    forgotten = outcome.when(c.CancelRun(dag="d", run_id="r"), at=NOW)
-    assert set(forgotten.decision.state.definitions) == {"v2"}
+    assert set(cancelled.decision.state.definitions) == known
 
 
 def test_a_slot_makes_one_run_with_its_interval() -> None:

@@ -6,7 +6,7 @@ import pytest
 from immutables import Map
 from scenes import definition, task, workflow
 
-from tidewheel.core.ended import keep, restored
+from tidewheel.core.ended import ended_run, keep, restored
 from tidewheel.core.graph import Definition, Tally, define
 from tidewheel.core.mapping import Fan
 from tidewheel.core.state import EndedRun, RunState, TaskState
@@ -23,9 +23,7 @@ def end(phase: TaskPhase = "success", attempt: int = 1, output: str | None = Non
 
 
 def kept(of: RunState) -> EndedRun:
-    (one,), gone = keep((), of, "success")
-    assert not gone
-    return one
+    return ended_run(of, "success")
 
 
 def defined(*tasks: Task, version: str = "v1") -> Definition:
@@ -49,22 +47,21 @@ def test_the_same_run_is_the_same_bytes_in_whatever_order_its_tasks_were_touched
 
 
 def test_the_oldest_make_room_by_number_and_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidewheel.core.ended.KEPT_RUNS", 3)
     runs: tuple[EndedRun, ...] = ()
     for number in range(5):
-        runs, gone = keep(runs, run(run_id=f"r{number}", a=end()), "success")
+        runs, gone = keep(runs, kept(run(run_id=f"r{number}", a=end())), 3)
     assert [one.run_id for one in runs] == ["r2", "r3", "r4"]
     assert [one.run_id for one in gone] == ["r1"]
     monkeypatch.setattr("tidewheel.core.ended.KEPT_BYTES", runs[0].size * 2)
-    runs, gone = keep(runs, run(run_id="r5", a=end()), "failed")
+    runs, gone = keep(runs, kept(run(run_id="r5", a=end())), 3)
     assert [one.run_id for one in runs] == ["r4", "r5"]
-    assert runs[-1].phase == "failed"
+    runs, gone = keep(runs, kept(run(run_id="r6", a=end())), 0)
+    assert (runs, [one.run_id for one in gone]) == ((), ["r4", "r5", "r6"]), "who keeps none keeps none that were kept"
 
 
 def test_a_run_that_alone_is_too_large_goes_and_with_it_all_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs, _ = keep((), run(a=end()), "success")
     monkeypatch.setattr("tidewheel.core.ended.KEPT_BYTES", 1_000)
-    runs, gone = keep(runs, run(run_id="large", a=end(output="x" * 2_000)), "success")
+    runs, gone = keep((kept(run(a=end())),), kept(run(run_id="large", a=end(output="x" * 2_000))), 20)
     assert runs == ()
     assert [one.run_id for one in gone] == ["r", "large"]
 

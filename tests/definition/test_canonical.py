@@ -88,6 +88,7 @@ def files(draw: st.DrawFn) -> dict[str, Any]:
                 owner=TEXTS,
                 tags=st.lists(TEXTS, max_size=3),
                 priority=st.integers(-9, 9),
+                keep_runs=st.integers(0, 1_000),
                 env=ENV,
                 defaults=optional(**SHARED),
                 concurrency=optional(

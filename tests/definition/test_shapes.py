@@ -61,6 +61,7 @@ def test_every_key_of_the_language_arrives(expect: Expect) -> None:
         "note": Input(type="string", default=None, required=False),
     }
     assert workflow.concurrency == Concurrency(max_runs=1, max_tasks=16, max_pool_share=30)
+    assert workflow.keep_runs == 100
     assert workflow.env == {"STAGE": "prod"}
     extract, load, report = workflow.tasks
     assert extract.action == Python(callable="shop.etl:extract", with_={"day": "${{ inputs.day }}", "limit": 3})
@@ -167,6 +168,7 @@ def test_keys_of_the_language_to_come_are_refused_and_not_ignored() -> None:
         ("id: a\npriority: §'5'\n" + TASKS, "wrong_type", "leave the quotes out"),
         ("id: a\npriority: §5000\n" + TASKS, "bad_value", "from -1000 to 1000, got 5000"),
         ("id: a\npriority: §1.5\n" + TASKS, "wrong_type", "whole number"),
+        ("id: a\nkeep_runs: §1001\n" + TASKS, "bad_value", "from 0 to 1000, got 1001"),
         ("id: a\npriority: §true\n" + TASKS, "wrong_type", "whole number"),
         ("id: a\nconcurrency: {max_runs: §0}\n" + TASKS, "bad_value", "from 1"),
         (task("run: x, retries: §-1"), "bad_value", "from 0 to 10000, got -1"),

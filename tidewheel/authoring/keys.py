@@ -231,6 +231,7 @@ class DagKeys(TypedDict, total=False):
     env: Env
     priority: int
     concurrency: Concurrency
+    keep_runs: int
     deadlines: Sequence[Deadline]
     notify: Sequence[Notify]
 

@@ -14,7 +14,7 @@ from immutables import Map
 
 from tidewheel.core.graph import Definition, Tally
 from tidewheel.core.mapping import Fan, written_task
-from tidewheel.core.state import KEPT_BYTES, KEPT_RUNS, UNTOUCHED, EndedRun, RunState, TaskState
+from tidewheel.core.state import KEPT_BYTES, UNTOUCHED, EndedRun, RunState, TaskState
 from tidewheel.core.transitions import RunPhase, TaskPhase
 from tidewheel.core.workflow import Switch
 
@@ -37,9 +37,9 @@ class _Tasks(msgspec.Struct, frozen=True, array_like=True):
 _decoder = msgspec.msgpack.Decoder(_Tasks)
 
 
-def keep(kept: tuple[EndedRun, ...], run: RunState, phase: RunPhase) -> tuple[tuple[EndedRun, ...], list[EndedRun]]:
-    """The kept runs with one that has just ended in ``phase``, and those that had to go for it, itself perhaps."""
-    ended = EndedRun(
+def ended_run(run: RunState, phase: RunPhase) -> EndedRun:
+    """What is kept of a run that has just ended in ``phase``."""
+    return EndedRun(
         run_id=run.run_id,
         version=run.version,
         kind=run.kind,
@@ -52,10 +52,14 @@ def keep(kept: tuple[EndedRun, ...], run: RunState, phase: RunPhase) -> tuple[tu
         tasks=_packed(run),
         attempts_from=run.attempts_from,
     )
+
+
+def keep(kept: tuple[EndedRun, ...], ended: EndedRun, number: int) -> tuple[tuple[EndedRun, ...], list[EndedRun]]:
+    """``number`` runs at most, one that has just ended among them, and those that had to go for it, itself perhaps."""
     runs = [*kept, ended]
     size = sum(one.size for one in runs)
     gone = []
-    while runs and (len(runs) > KEPT_RUNS or size > KEPT_BYTES):
+    while runs and (len(runs) > number or size > KEPT_BYTES):
         gone.append(runs.pop(0))
         size -= gone[-1].size
     return tuple(runs), gone

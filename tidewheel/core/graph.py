@@ -15,6 +15,7 @@ from tidewheel.core.switch import misnamed, switches_by_task
 from tidewheel.core.transitions import TaskPhase
 from tidewheel.core.workflow import (
     DAY_MS,
+    KEEP_RUNS_MAX,
     Celery,
     Container,
     Http,
@@ -174,6 +175,8 @@ def unrunnable(definition: Definition) -> str:
     limits = definition.workflow.concurrency
     if limits.max_runs < 1 or (limits.max_tasks is not None and limits.max_tasks < 1):
         return f"max_runs ({limits.max_runs}) and max_tasks ({limits.max_tasks}) are 1 or more"
+    if not 0 <= definition.workflow.keep_runs <= KEEP_RUNS_MAX:
+        return f"keep_runs is 0 to {KEEP_RUNS_MAX:,}, not {definition.workflow.keep_runs}"
     if any(not 0 <= deadline.within_ms <= 3_650 * DAY_MS for deadline in definition.workflow.deadlines):
         return "a deadline is within 0 to ten years, in milliseconds"
     for task in definition.workflow.tasks:

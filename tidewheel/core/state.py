@@ -36,9 +36,8 @@ REMEMBERED_RUNS = 10_000
 REMEMBERED_ENDS = 100
 
 
-#: How many ended runs of a DAG are kept with their tasks, so that they can be cleared, and how large they may be
-#: together, in bytes of what ``EndedRun`` says of its own. The newest stay. A promise of docs/operating-runs.md.
-KEPT_RUNS = 20
+#: How large the ended runs of a DAG that are kept with their tasks may be together, in bytes of what ``EndedRun`` says
+#: of its own. The newest stay, as many as the DAG's ``keep_runs`` says.
 KEPT_BYTES = 1 << 20
 
 
@@ -150,7 +149,7 @@ class EndedRun(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Bytes, of the 1 MiB that a DAG's ended runs may have."""
+        """Bytes, of the ``KEPT_BYTES`` that a DAG's ended runs may have."""
         return len(self.tasks) + len(self.inputs)
 
 

@@ -52,6 +52,7 @@ RunEnd = Literal["success", "failed", "cancelled"]
 InputType = Literal["string", "integer", "number", "boolean", "date", "datetime", "array", "object"]
 
 DAY_MS = 86_400_000
+KEEP_RUNS_MAX = 1_000
 DEFAULT_POOL = "default"
 
 
@@ -360,6 +361,8 @@ class Workflow(_Plain, frozen=True):
     env: dict[str, str] = msgspec.field(default_factory=dict)
     concurrency: Concurrency = Concurrency()
     priority: int = 0
+    #: How many ended runs are kept with their tasks, the newest, at most ``KEEP_RUNS_MAX``.
+    keep_runs: int = 20
     deadlines: tuple[Deadline, ...] = ()
     notify: tuple[Notify, ...] = ()
 

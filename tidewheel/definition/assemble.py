@@ -38,7 +38,8 @@ from tidewheel.definition.waits import assemble_wait
 def assemble(draft: Draft) -> Workflow:
     """The workflow that the file describes. The draft has passed ``lint``."""
     defaults = draft.get("defaults", {})
-    optional: dict[str, Any] = {name: draft[name] for name in ("description", "owner", "priority") if name in draft}
+    plain = ("description", "owner", "priority", "keep_runs")
+    optional: dict[str, Any] = {name: draft[name] for name in plain if name in draft}
     zone = _zone(draft.get("schedule"))
     return Workflow(
         id=draft["id"],

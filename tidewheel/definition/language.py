@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final, get_args
 
 from tidewheel.core.workflow import (
+    KEEP_RUNS_MAX,
     Backoff,
     Catchup,
     DeadlineAction,
@@ -409,6 +410,11 @@ WORKFLOW: Final = Record(
                 },
             ),
             "Limits of this workflow over all its runs.",
+        ),
+        "keep_runs": Key(
+            Integer(0, KEEP_RUNS_MAX),
+            "How many ended runs stay in memory with their tasks, ready to be cleared or marked.",
+            default=20,
         ),
         "deadlines": Key(
             ListOf(_DEADLINE, "a list of deadlines"), "By when a run should have ended, and what follows if it has not."

@@ -12,7 +12,7 @@ from tidewheel.core.decide.decision import Decision
 from tidewheel.core.decide.run import checked_inputs, has_been, overloaded
 from tidewheel.core.ended import restored
 from tidewheel.core.nearest import did_you_mean
-from tidewheel.core.state import KEPT_BYTES, KEPT_RUNS, Dag, EndedRun, RunState
+from tidewheel.core.state import KEPT_BYTES, Dag, EndedRun, RunState
 
 
 def changeable(d: Decision[Dag], command: c.MarkTask | c.ClearTasks, *, latest: bool = False) -> RunState | None:
@@ -74,7 +74,8 @@ def _refuse_absent(d: Decision[Dag], run_id: str) -> None:
     if not d.state.version:
         d.refuse("not_found", f"no DAG '{d.state.dag}' is deployed")
     elif has_been(d.state, run_id):
-        why = f"the last {KEPT_RUNS} ended runs of a DAG are kept for that, up to {KEPT_BYTES >> 20} MiB of them"
+        number = d.state.definition.workflow.keep_runs
+        why = f"its DAG keeps the last {number} ended runs for that, up to {KEPT_BYTES >> 20} MiB of them"
         again = f"`tidewheel rerun {d.state.dag} {run_id}` repeats it as a new run"
         d.refuse("conflict", f"run {run_id} has ended too long ago to go on ({why}), or was skipped; {again}")
     else:

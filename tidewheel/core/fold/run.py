@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tidewheel.core import events as e
 from tidewheel.core.coverage import Outcome, with_outcome, with_run
-from tidewheel.core.ended import keep, restored
+from tidewheel.core.ended import ended_run, keep, restored
 from tidewheel.core.fold.backfill import with_run_of_backfill
 from tidewheel.core.fold.dag import without_unused_version
 from tidewheel.core.parent import parent_of
@@ -135,7 +135,7 @@ def fold_run_ended(state: Dag, event: e.RunSucceeded | e.RunFailed | e.RunCancel
     """It leaves the live ones: its id is remembered, its tasks are kept for a while. The oldest make room."""
     run = state.runs[event.run_id]
     phase = cast(RunEnd, next_run_phase(run.phase, event))
-    kept, gone = keep(state.kept, run, phase)
+    kept, gone = keep(state.kept, ended_run(run, phase), state.definition.workflow.keep_runs)
     left = _with_outcome(state, run, _OUTCOMES[type(event)])
     if run.phase == "queued":
         left = _unqueued(left, run)

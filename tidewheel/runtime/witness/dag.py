@@ -19,9 +19,6 @@ from tidewheel.runtime.witness.findings import Findings
 from tidewheel.runtime.witness.run import RunWitness
 from tidewheel.runtime.witness.task import ACTIVE, LIVE
 
-#: So many ended runs of a DAG may go on, the last ones: docs/operating-runs.md.
-KEPT_RUNS = 20
-
 
 class DagWitness:
     """Follows one DAG's events. Of ended runs it keeps the id and the logical date, and the last few themselves."""
@@ -125,6 +122,10 @@ class DagWitness:
     @property
     def _schedule(self) -> Schedule | None:
         return None if self._definition is None else self._definition.workflow.schedule
+
+    @property
+    def _kept_runs(self) -> int:
+        return 0 if self._definition is None else self._definition.workflow.keep_runs
 
     def _backfill_started(self, event: e.BackfillStarted) -> None:
         self._backfills.started(event, self._schedule)
@@ -309,13 +310,13 @@ class DagWitness:
         if run.logical_date is not None:
             self._dates[run.logical_date] = run.highest_attempt
         self._ended[event.run_id] = self.runs.pop(event.run_id)
-        if len(self._ended) > KEPT_RUNS:
+        while len(self._ended) > self._kept_runs:
             del self._ended[next(iter(self._ended))]
 
     def _run_reopened(self, event: e.RunReopened) -> None:
         run = self._ended.pop(event.run_id, None)
         if run is None:
-            kept = f"is live, or not among the last {KEPT_RUNS} that ended"
+            kept = f"is live, or not among the last {self._kept_runs} that ended"
             self._findings.add(2, f"run {self._name}/{event.run_id} is reopened, but {kept}")
             return
         if self._removed:

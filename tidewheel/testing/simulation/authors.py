@@ -149,6 +149,7 @@ def write_workflow(rng: random.Random, dag: str, *, schedule: bool) -> Workflow:
             max_pool_share=rng.choice([None, None, 1, 30, 50, 100]),
         ),
         priority=rng.choice([0, 0, 5]),
+        keep_runs=rng.choice([0, 1, 3, 20]),
         deadlines=_deadlines(rng),
         triggers=_triggers(rng),
     )
