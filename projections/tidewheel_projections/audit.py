@@ -19,7 +19,9 @@ UNLISTED: frozenset[type[e.Event]] = frozenset(
     {e.TaskHeartbeat, e.TaskCheckpointed, e.WorkerRenewed, e.TaskEnqueued, e.SlotGranted, e.SlotReleased}
 )
 #: Columns of their own, or too large (definitions, sources and outputs have their own tables).
-_NOT_IN_BODY = frozenset({"at", "actor", "dag", "pool", "run_id", "task", "attempt", "definition", "source", "output"})
+_NOT_IN_BODY = frozenset(
+    {"at", "actor", "dag", "pool", "run_id", "task", "attempt", "definition", "source", "output", "recalled"}
+)
 
 #: Of an event that names both, the pool is part of what a DAG's event says.
 _DAG_TYPES = e.DagEvent

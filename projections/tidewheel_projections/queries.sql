@@ -265,6 +265,20 @@ WHERE me.pool = %(pool)s::text COLLATE "C" AND me.dag = %(dag)s::text COLLATE "C
   AND me.run_id = %(run_id)s::text COLLATE "C" AND me.task = %(task)s::text COLLATE "C"
   AND me.attempt = %(attempt)s::integer AND me.state = 'waiting'
 
+-- name: list_run_history
+SELECT e.shard_seq, e.type, (extract(epoch FROM e.at) * 1000)::bigint AS at, e.actor, e.task, e.attempt, e.body::text AS body,
+       CASE WHEN e.type IN ('TaskSucceeded', 'TaskMarked') THEN t.output::text END AS output
+FROM tidewheel.events e LEFT JOIN tidewheel.tasks t ON t.dag = e.key AND t.run_id = e.run_id AND t.task = e.task
+WHERE e.topic = 'events' AND e.key = %(dag)s::text COLLATE "C" AND e.run_id = %(run_id)s::text COLLATE "C"
+  AND e.shard_seq > %(after)s::bigint
+ORDER BY e.shard_seq
+LIMIT %(limit)s::bigint
+
+-- name: get_definition
+SELECT definition::text AS definition
+FROM tidewheel.dag_versions
+WHERE dag = %(dag)s::text COLLATE "C" AND version = %(version)s::text COLLATE "C"
+
 -- name: list_pools
 SELECT p.pool, p.slots, p.description, p.used, p.held, p.waiting, tidewheel.iso(p.updated_at) AS updated_at, p.shard_seq,
        w.workers, w.worker_slots

@@ -245,7 +245,7 @@ def test_a_run_that_is_too_large_is_not_kept(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("tidewheel.core.ended.KEPT_BYTES", 10)
     scene = ended()
     assert scene.decision.state.kept == ()
-    clear(scene, "a").then().rejected("has ended too long ago")
+    clear(scene, "a").then().rejected("its DAG keeps the last 20 ended runs, up to 1 MiB of them")
 
 
 def test_a_removed_dag_reopens_nothing() -> None:

@@ -13,13 +13,17 @@ from msgspec.structs import replace
 from tests.runtime.random_runs import EVALUATOR, random_workflow
 from tests.runtime.reference_model import expected, output_length
 from tidewheel.core import commands as c
-from tidewheel.core.ended import restored
+from tidewheel.core import events as e
+from tidewheel.core.ended import packed, restored
 from tidewheel.core.mail import AssignTask
+from tidewheel.core.recall import Recalled, recall
 from tidewheel.core.state import Dag, RunState
 from tidewheel.core.workflow import Switch, Workflow
+from tidewheel.log.interface import EVENTS
 from tidewheel.runtime.recovery import bring_up_to_date
 from tidewheel.runtime.shard import AggregateKey, Shard, shard_of
 from tidewheel.testing.world import Outcome, World
+from tidewheel.wire.codec import decode_event
 
 MARKS = ("success", "failed", "skipped")
 
@@ -112,8 +116,16 @@ class Operated:
         if not state.kept:
             return None
         run = state.kept[-1]
+        assert packed(run) == self.recalled(state).run
         there = restored(run, state.definitions[run.version], order=0, inputs=run.inputs)
         return replace(there, phase=run.phase)
+
+    def recalled(self, state: Dag) -> Recalled:
+        """The same, folded from the run's own events."""
+        records = self.world.log.records_of(EVENTS, shard_of("d", self.world.log.partitions))
+        events = [decode_event(record.value).event for record in records if record is not None and record.value]
+        own = [event for event in events if isinstance(event, e.RunEvent)]
+        return recall("d", own, lambda version: state.definitions[version].source)
 
 
 @given(st.integers(0, 2**32))

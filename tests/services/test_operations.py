@@ -7,11 +7,14 @@ import threading
 from typing import Any
 
 import httpx
+import psycopg
 import pytest
 from typer.testing import CliRunner
 
 from tidewheel.log.interface import Log
+from tidewheel.runtime.checker import check_log
 from tidewheel.worker import Worker
+from tidewheel_projections.rebuild import verify
 from tidewheel_services.cli.app import app
 
 YAML = {"Content-Type": "application/yaml"}
@@ -183,3 +186,79 @@ def test_a_task_that_cannot_be_is_told_at_once(site: Site) -> None:
     answer = site.api.post("/api/v1/dags/shop/runs/r1/tasks/Load%20it/mark", json={"state": "success"})
     assert answer.status_code == 422, answer.text
     assert "a task is named by its id" in answer.json()["detail"]
+
+
+FORGETFUL = """\
+id: forgetful
+keep_runs: 1
+tasks:
+  - {id: list, python: listed}
+  - {id: load, python: load, needs: [list], for_each: "${{ tasks.list.output }}", with: {file: "${{ item }}"}}
+"""
+
+
+def test_a_run_that_is_not_kept_any_more_goes_on_all_the_same(site: Site, engine: Log, projected: str) -> None:
+    broken = {"b"}
+
+    def load(file: str) -> None:
+        if file in broken:
+            raise ValueError(f"{file} is broken")
+
+    def deploy(text: str) -> None:
+        assert site.api.post("/api/v1/dags", content=text, headers=YAML).status_code == 201
+
+    worker = Worker(engine, {"default": 4}, {"listed": lambda: ["a", "b"], "load": load}, name="w3")
+    worker.start()
+    try:
+        deploy(FORGETFUL)
+        site.run("trigger", "forgetful", "--run-id", "old")
+        assert site.ends("forgetful", "old")["state"] == "failed"
+        old = site.ends("forgetful", "old")["version"]
+        broken.clear()
+        deploy(FORGETFUL.replace("keep_runs: 1", "keep_runs: 2"))
+        for number in range(2):
+            site.run("trigger", "forgetful", "--run-id", f"new{number}")
+            assert site.ends("forgetful", f"new{number}")["state"] == "success"
+        # Neither the run nor its definition is in the scheduler's memory any more.
+        shown = site.run("clear", "forgetful", "old", "--only-failed", "--dry-run")
+        assert (shown["changed"], shown["tasks"], shown["reopens"]) == (False, ["load[1]"], True)
+        assert shown["version"] == old
+        cleared = site.run("clear", "forgetful", "old", "--only-failed", "--reason", "b was repaired")
+        site.api.get("/api/v1/dags/forgetful/runs/old", params={"position": cleared["position"]})
+        ended = site.ends("forgetful", "old")
+        assert (ended["state"], ended["reopened"], ended["version"]) == ("success", 1, old)
+        attempts = site.api.get("/api/v1/dags/forgetful/runs/old/tasks/load%5B1%5D/attempts").json()["items"]
+        assert [(attempt["attempt"], attempt["state"]) for attempt in attempts] == [(1, "failed"), (2, "success")]
+
+        for run_id in ("new0", "new1"):  # who was marked last is kept, and so one of them is recalled
+            marked = site.run("mark", "forgetful", run_id, "load", "failed", "--reason", "it was not true")
+            site.api.get(f"/api/v1/dags/forgetful/runs/{run_id}", params={"position": marked["position"]})
+            assert site.ends("forgetful", run_id)["state"] == "failed"
+        said = site.api.post("/api/v1/dags/forgetful/runs/nobody/clear", json={})
+        assert said.status_code == 404
+        assert check_log(engine).ok
+    finally:
+        worker.stop(drain_s=1)
+    assert verify(projected, engine) == []
+
+
+def test_what_the_tables_say_wrongly_of_a_run_is_refused(site: Site, engine: Log, projected: str) -> None:
+    worker = Worker(engine, {"default": 4}, {"listed": list, "load": lambda file: None}, name="w4")
+    worker.start()
+    try:
+        text = FORGETFUL.replace("forgetful", "altered").replace("keep_runs: 1", "keep_runs: 0")
+        assert site.api.post("/api/v1/dags", content=text, headers=YAML).status_code == 201
+        site.run("trigger", "altered", "--run-id", "r")
+        assert site.ends("altered", "r")["state"] == "success"
+        event = "dag = 'altered' AND run_id = 'r' AND task = 'list'"
+        with psycopg.connect(projected, autocommit=True) as connection:
+            connection.execute(f"UPDATE tidewheel.tasks SET output = '[1]' WHERE {event}".encode())
+        refused = site.api.post("/api/v1/dags/altered/runs/r/clear", json={})
+        assert refused.status_code == 409
+        assert "is not what it came to; `tidewheel rerun altered r`" in refused.json()["detail"]
+        with psycopg.connect(projected, autocommit=True) as connection:
+            connection.execute(f"UPDATE tidewheel.tasks SET output = '[]' WHERE {event}".encode())
+        assert site.run("clear", "altered", "r")["changed"]
+        assert site.ends("altered", "r")["state"] == "success"
+    finally:
+        worker.stop(drain_s=1)

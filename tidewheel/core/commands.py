@@ -134,7 +134,7 @@ class MarkTask(Request, frozen=True, kw_only=True):
     """Say by hand how a task of a run ended. A live attempt is ended first, whatever it reports.
 
     ``output``: of a success, JSON text for the tasks downstream. ``downstream``: what is below it is cleared, to run
-    again. A run that has ended is live again by a mark.
+    again. A run that has ended is live again by a mark; ``recalled`` and ``definition`` as in ``ClearTasks``.
     """
 
     dag: str
@@ -144,6 +144,8 @@ class MarkTask(Request, frozen=True, kw_only=True):
     reason: str = ""
     output: str | None = None
     downstream: bool = False
+    recalled: bytes | None = None
+    definition: str = ""
 
 
 class ClearTasks(Request, frozen=True, kw_only=True):
@@ -151,6 +153,8 @@ class ClearTasks(Request, frozen=True, kw_only=True):
     is below them, above them, of these only what failed. A run that has ended is live again by that.
 
     ``latest``: with the current definition, of a run that has ended. ``preview``: only answer what it would come to.
+    ``recalled``: of a run that ended too long ago to be kept, what it came to (``core.ended.packed``), and by which
+    ``definition``; both are checked.
     """
 
     dag: str
@@ -162,6 +166,8 @@ class ClearTasks(Request, frozen=True, kw_only=True):
     latest: bool = False
     preview: bool = False
     reason: str = ""
+    recalled: bytes | None = None
+    definition: str = ""
 
 
 class DecideApproval(Request, frozen=True, kw_only=True):

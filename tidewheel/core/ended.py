@@ -35,6 +35,7 @@ class _Tasks(msgspec.Struct, frozen=True, array_like=True):
 
 
 _decoder = msgspec.msgpack.Decoder(_Tasks)
+_run_decoder = msgspec.msgpack.Decoder(EndedRun)
 
 
 def ended_run(run: RunState, phase: RunPhase) -> EndedRun:
@@ -63,6 +64,16 @@ def keep(kept: tuple[EndedRun, ...], ended: EndedRun, number: int) -> tuple[tupl
         gone.append(runs.pop(0))
         size -= gone[-1].size
     return tuple(runs), gone
+
+
+def packed(ended: EndedRun) -> bytes:
+    """An ended run as one string of bytes, the same on every machine."""
+    return msgspec.msgpack.encode(ended)
+
+
+def unpacked(run: bytes) -> EndedRun:
+    """The run back. Raises ``msgspec.DecodeError`` if it is none."""
+    return _run_decoder.decode(run)
 
 
 def _packed(run: RunState) -> bytes:

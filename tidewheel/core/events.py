@@ -203,11 +203,17 @@ class RunStarted(RunEvent, frozen=True, kw_only=True):
 
 
 class RunReopened(RunEvent, frozen=True, kw_only=True):
-    """A person let a run that had ended go on: it waits for its turn again, with ``version``. Deadlines are past."""
+    """A person let a run that had ended go on: it waits for its turn again, with ``version``. Deadlines are past.
+
+    ``recalled``: what it had come to, if its DAG did not keep it any more (``core.ended.packed``); ``definition`` that
+    of ``version``, if that was forgotten as well.
+    """
 
     version: str
     inputs: str
     reason: str = ""
+    recalled: bytes | None = None
+    definition: str = ""
 
 
 class TasksCleared(RunEvent, frozen=True, kw_only=True):

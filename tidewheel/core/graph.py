@@ -6,6 +6,7 @@ where no later state could change the answer.
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -129,6 +130,8 @@ class Definition(msgspec.Struct, frozen=True, eq=False):
     fixed_actions: dict[str, str]
     #: The switches that name a task in a branch.
     switches: dict[str, tuple[str, ...]]
+    #: 16 bytes over the source.
+    digest: bytes
 
     def task(self, name: str) -> Task:
         """The task called ``name``, or whose instance it is. Raises ``KeyError``."""
@@ -167,6 +170,7 @@ def define(version: str, source: str) -> Definition:
             and b"${{" not in msgspec.json.encode((task.action, workflow.env, task.env))
         },
         switches=switches_by_task(workflow),
+        digest=blake2b(source.encode(), digest_size=16).digest(),
     )
 
 

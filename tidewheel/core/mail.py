@@ -94,7 +94,7 @@ class Reply(Mail, frozen=True, kw_only=True):
     ok: bool
     #: Why it was refused, or what came of it.
     message: str = ""
-    #: ``not_found``, ``conflict``, ``invalid``, or empty.
+    #: ``core.decide.decision.RefusalCode``, or empty.
     code: str = ""
     run_id: str = ""
     #: False when the request named something that existed already.

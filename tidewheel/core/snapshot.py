@@ -64,6 +64,7 @@ class _StoredDag(msgspec.Struct, frozen=True):
     last_ends: tuple[tuple[str, RunEnd], ...] = ()
     watchers: Map[str, tuple[Watcher, ...]] = Map()
     kept: tuple[EndedRun, ...] = ()
+    digests: tuple[bytes, ...] = ()
 
 
 class _StoredPool(msgspec.Struct, frozen=True):
@@ -167,6 +168,7 @@ def encode_snapshot(state: Aggregate) -> bytes:
                 last_ends=state.last_ends,
                 watchers=state.watchers,
                 kept=state.kept,
+                digests=state.digests,
             )
         )
     return _encoder.encode(
@@ -240,6 +242,7 @@ def _dag(stored: _StoredDag) -> Dag:
         last_ends=stored.last_ends,
         watchers=stored.watchers,
         kept=stored.kept,
+        digests=stored.digests,
     )
 
 

@@ -179,6 +179,8 @@ class Dag(msgspec.Struct, frozen=True):
     runs: Map[str, RunState] = Map()
     #: Ended runs that are kept, the oldest end first.
     kept: tuple[EndedRun, ...] = ()
+    #: What the last of those that are not came to: see ``core.digests``.
+    digests: tuple[bytes, ...] = ()
     #: Runs created and reopened so far; gives the next one its order.
     created: int = 0
     queued_runs: Ordered[RunPlace] = Ordered()

@@ -46,8 +46,12 @@ class Services:
 
     async def ask(self, command: commands.Request, again: str, extra: dict[str, object] | None = None) -> Reply:
         """The answer to ``command``; a refusal or silence raises ``Problem``. ``again``: what asking again would do."""
+        return await self.accepted(command, await self.reply(command, again, extra), again, extra)
+
+    async def reply(self, command: commands.Request, again: str, extra: dict[str, object] | None = None) -> Reply:
+        """The same, a refusal included; only silence raises ``Problem``."""
         try:
-            reply = await self.requests.ask(command, self.answer_s)
+            return await self.requests.ask(command, self.answer_s)
         except NoAnswer as error:
             detail = (
                 f"the request is on the log, but no scheduler answered within {self.answer_s:g} s; "
@@ -60,6 +64,11 @@ class Services:
         except Stopping as error:
             detail = f"this API process is stopping; the request may still be carried out. {again}"
             raise Problem("stopping", detail, retry_after_s=2, extra=extra) from error
+
+    async def accepted(
+        self, command: commands.Request, reply: Reply, again: str, extra: dict[str, object] | None = None
+    ) -> Reply:
+        """The reply to ``command``. Raises ``Problem`` if it is a refusal."""
         if reply.code == "overloaded":
             raise Problem("overloaded", f"{reply.message}. {again}", retry_after_s=OVERLOADED_RETRY_S, extra=extra)
         if not reply.ok:

@@ -43,15 +43,16 @@ def decide_clear_tasks(d: Decision[Dag], command: c.ClearTasks) -> None:
     except msgspec.DecodeError as error:
         d.refuse("invalid", f"the tasks to clear are no JSON list of names: {error}")
         return
-    run = changeable(d, command, latest=command.latest)
-    if run is None or any(unknown_task(d, run, name) for name in named):
+    target = changeable(d, command, latest=command.latest)
+    if target is None or any(unknown_task(d, target, name) for name in named):
         return
+    run = target.run
     for name in named:
         if index_of(name) is not None and run.task(written_task(name)).then:
             d.refuse("conflict", f"{written_task(name)} is being ended; clear it once it has, or clear the whole of it")
             return
     names = cleared_tasks(
-        d.state.definitions[run.version],
+        target.definition,
         run,
         named,
         downstream=command.downstream,
@@ -64,7 +65,7 @@ def decide_clear_tasks(d: Decision[Dag], command: c.ClearTasks) -> None:
         message = "nothing of it has begun or failed: there is nothing to clear" if not names else ""
         d.accept(message, run_id=run.run_id, created=False, details=details)
         return
-    reopen(d, run, command)
+    reopen(d, target, command)
     clear(d, run.run_id, names, actor=command.actor, reason=command.reason)
     start_runs(d)
     d.accept(run_id=run.run_id, details=details)

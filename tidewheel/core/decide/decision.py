@@ -16,7 +16,7 @@ from tidewheel.core.state import Aggregate, Dag
 
 A = TypeVar("A", bound=Aggregate)
 
-RefusalCode = Literal["not_found", "conflict", "invalid", "stale", "overloaded"]
+RefusalCode = Literal["not_found", "conflict", "invalid", "stale", "overloaded", "not_kept"]
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,29 +13,30 @@ from tidewheel.core.decide.clear import clear, end_live, needs_end
 from tidewheel.core.decide.decision import Decision, last_attempt
 from tidewheel.core.decide.flow import advance, start_runs
 from tidewheel.core.decide.queue import queue_held, release
-from tidewheel.core.decide.reopen import changeable, reopen, unknown_task
+from tidewheel.core.decide.reopen import Target, changeable, reopen, unknown_task
 from tidewheel.core.decide.task import output_fault
 from tidewheel.core.mapping import written_task
 from tidewheel.core.state import Dag, RunState
-from tidewheel.core.workflow import Switch, Task
+from tidewheel.core.workflow import Switch
 
 
 def decide_mark_task(d: Decision[Dag], command: c.MarkTask) -> None:
     """The task has ended as the person says; what is downstream and still waits goes on by that. A run that had ended
     is live again, and ends again by its rules."""
-    run = changeable(d, command)
-    if run is None or unknown_task(d, run, command.task) or _unmarkable(d, run, command):
+    target = changeable(d, command)
+    if target is None or unknown_task(d, target, command.task) or _unmarkable(d, target, command):
         return
+    run = target.run
     task = run.task(command.task)
-    below = _below(d, run, command.task) if command.downstream else []
-    same = _is_so(d, run, command)
+    below = _below(target, command.task) if command.downstream else []
+    same = _is_so(target, command)
     if same and not below:
         d.accept(f"{command.task} is marked so already", run_id=run.run_id, created=False)
         return
     # The run may end by this, and its version be forgotten with it.
-    pool = _written(d, run, command.task).pool
+    pool = target.definition.task(command.task).pool
     d.accept(run_id=run.run_id)
-    reopen(d, run, command)
+    reopen(d, target, command)
     if not same:
         _record_mark(d, run, command)
     if below:
@@ -48,11 +49,11 @@ def decide_mark_task(d: Decision[Dag], command: c.MarkTask) -> None:
     start_runs(d)
 
 
-def _is_so(d: Decision[Dag], run: RunState, command: c.MarkTask) -> bool:
+def _is_so(target: Target, command: c.MarkTask) -> bool:
     """Whether the task is so already. A switch is not as long as it stands by its decision."""
-    task = run.task(command.task)
+    task = target.run.task(command.task)
     output = command.output in (None, task.output)
-    if isinstance(_written(d, run, command.task).action, Switch):
+    if isinstance(target.definition.task(command.task).action, Switch):
         output = task.output is None
     return command.state == (task.then or task.phase) and output
 
@@ -82,22 +83,17 @@ def _go_on(d: Decision[Dag], run: RunState, command: c.MarkTask) -> None:
         advance(d, run.run_id, command.task)
 
 
-def _below(d: Decision[Dag], run: RunState, name: str) -> list[str]:
+def _below(target: Target, name: str) -> list[str]:
     """What is downstream of the task and can be cleared, without itself."""
-    definition = d.state.definitions[run.version]
-    found = cleared_tasks(definition, run, [name], downstream=True, upstream=False, only_failed=False)
+    found = cleared_tasks(target.definition, target.run, [name], downstream=True, upstream=False, only_failed=False)
     return [one for one in found if written_task(one) != written_task(name)]
 
 
-def _written(d: Decision[Dag], run: RunState, name: str) -> Task:
-    return d.state.definitions[run.version].task(name)
-
-
-def _unmarkable(d: Decision[Dag], run: RunState, command: c.MarkTask) -> bool:
-    fault = output_fault(command.output)
+def _unmarkable(d: Decision[Dag], target: Target, command: c.MarkTask) -> bool:
+    run, fault = target.run, output_fault(command.output)
     if command.output is not None and command.state != "success":
         d.refuse("invalid", "only a task that is marked success has an output")
-    elif command.output is not None and isinstance(_written(d, run, command.task).action, Switch):
+    elif command.output is not None and isinstance(target.definition.task(command.task).action, Switch):
         d.refuse("invalid", "the output of a switch is its decision; one that is marked has decided nothing")
     elif fault is not None:
         d.refuse("invalid", fault)

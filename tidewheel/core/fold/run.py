@@ -9,9 +9,11 @@ from msgspec.structs import replace
 
 from tidewheel.core import events as e
 from tidewheel.core.coverage import Outcome, with_outcome, with_run
-from tidewheel.core.ended import ended_run, keep, restored
+from tidewheel.core.digests import with_digest
+from tidewheel.core.ended import ended_run, keep, restored, unpacked
 from tidewheel.core.fold.backfill import with_run_of_backfill
 from tidewheel.core.fold.dag import without_unused_version
+from tidewheel.core.graph import define
 from tidewheel.core.parent import parent_of
 from tidewheel.core.state import REMEMBERED_ENDS, REMEMBERED_RUNS, Dag, RunPlace, RunState
 from tidewheel.core.transitions import next_run_phase
@@ -135,7 +137,8 @@ def fold_run_ended(state: Dag, event: e.RunSucceeded | e.RunFailed | e.RunCancel
     """It leaves the live ones: its id is remembered, its tasks are kept for a while. The oldest make room."""
     run = state.runs[event.run_id]
     phase = cast(RunEnd, next_run_phase(run.phase, event))
-    kept, gone = keep(state.kept, ended_run(run, phase), state.definition.workflow.keep_runs)
+    came_to = ended_run(run, phase)
+    kept, gone = keep(state.kept, came_to, state.definition.workflow.keep_runs)
     left = _with_outcome(state, run, _OUTCOMES[type(event)])
     if run.phase == "queued":
         left = _unqueued(left, run)
@@ -153,6 +156,7 @@ def fold_run_ended(state: Dag, event: e.RunSucceeded | e.RunFailed | e.RunCancel
         seq=state.seq + 1,
         runs=state.runs.delete(run.run_id),
         kept=kept,
+        digests=with_digest(state.digests, came_to, state.definitions[run.version]),
         queued_scheduled=state.queued_scheduled - (run.phase == "queued" and run.kind == "scheduled"),
         input_bytes=state.input_bytes - len(run.inputs),
         finished=finished,
@@ -181,9 +185,15 @@ def fold_run_unwatched(state: Dag, event: e.RunUnwatched) -> Dag:
 
 def fold_run_reopened(state: Dag, event: e.RunReopened) -> Dag:
     """It is live again and waits for its turn, as the youngest of the DAG's runs, and of no backfill any more."""
-    (ended,) = (run for run in state.kept if run.run_id == event.run_id)
+    if event.recalled is not None:
+        ended = unpacked(event.recalled)
+    else:
+        (ended,) = (run for run in state.kept if run.run_id == event.run_id)
     next_run_phase(ended.phase, event)
-    run = restored(ended, state.definitions[event.version], order=state.created, inputs=event.inputs)
+    definitions = state.definitions
+    if event.definition:
+        definitions = definitions.set(event.version, define(event.version, event.definition))
+    run = restored(ended, definitions[event.version], order=state.created, inputs=event.inputs)
     finished, order = state.finished, state.finished_order
     if run.run_id in finished:
         finished, order = finished.delete(run.run_id), order.delete(finished[run.run_id])
@@ -191,19 +201,19 @@ def fold_run_reopened(state: Dag, event: e.RunReopened) -> Dag:
         state,
         seq=state.seq + 1,
         created=state.created + 1,
+        definitions=definitions,
         runs=state.runs.set(run.run_id, run),
         runs_of=state.runs_of.set(run.version, state.runs_of.get(run.version, 0) + 1),
-        kept=tuple(one for one in state.kept if one is not ended),
         queued_scheduled=state.queued_scheduled + (run.kind == "scheduled"),
         input_bytes=state.input_bytes + len(run.inputs),
         finished=finished,
         finished_order=order,
     )
-    return _without_run_of(_with_outcome(queued(reopened, run), run, "live"), ended.version)
+    return without_kept(_with_outcome(queued(reopened, run), run, "live"), run.run_id)
 
 
 def without_kept(state: Dag, run_id: str) -> Dag:
-    """Without what is kept of an ended run that is live again as another."""
+    """Without what is kept of an ended run that is live again."""
     ended = next((run for run in state.kept if run.run_id == run_id), None)
     if ended is None:
         return state

@@ -15,13 +15,14 @@ from tidewheel.core.workflow import Schedule, Workflow
 from tidewheel.runtime.witness.backfill import BackfillWitness
 from tidewheel.runtime.witness.child import Asked, wrong_parent
 from tidewheel.runtime.witness.definition import Definition
+from tidewheel.runtime.witness.ended import EndedRuns
 from tidewheel.runtime.witness.findings import Findings
 from tidewheel.runtime.witness.run import RunWitness
 from tidewheel.runtime.witness.task import ACTIVE, LIVE
 
 
 class DagWitness:
-    """Follows one DAG's events. Of ended runs it keeps the id and the logical date, and the last few themselves."""
+    """Follows one DAG's events."""
 
     __slots__ = (
         "_answered",
@@ -55,8 +56,7 @@ class DagWitness:
         self._ids: set[str] = set()
         #: The logical dates that have a run, and the highest attempt of any of its tasks once it has ended.
         self._dates: dict[int, int] = {}
-        #: The last runs that ended, oldest end first: they may be reopened.
-        self._ended: dict[str, RunWitness] = {}
+        self._ended = EndedRuns(name, self, findings)
         self._running = 0
         self.active = 0
         self._backfills = BackfillWitness(name, findings)
@@ -83,6 +83,7 @@ class DagWitness:
         except (msgspec.DecodeError, RecursionError) as error:
             self._findings.add(8, f"the definition of version {event.version} can not be read: {error}")
             return
+        self._ended.deployed(event)
         before, self._definition = self._definition, Definition(event.version, workflow)
         used = {run.definition.version for run in self.runs.values()} | {event.version}
         self._definitions[event.version] = self._definition
@@ -122,10 +123,6 @@ class DagWitness:
     @property
     def _schedule(self) -> Schedule | None:
         return None if self._definition is None else self._definition.workflow.schedule
-
-    @property
-    def _kept_runs(self) -> int:
-        return 0 if self._definition is None else self._definition.workflow.keep_runs
 
     def _backfill_started(self, event: e.BackfillStarted) -> None:
         self._backfills.started(event, self._schedule)
@@ -239,7 +236,7 @@ class DagWitness:
                 logical_date=event.logical_date,
                 backfill_id=event.backfill_id,
             )
-            self._ended.pop(event.run_id, None)
+            self._ended.drop(event.run_id)
             run = RunWitness(name, self._definition, self, self._findings, created)
             run.attempts_from = event.attempts
             self.runs[event.run_id] = run
@@ -309,15 +306,12 @@ class DagWitness:
         self.active -= sum(task.phase in ACTIVE for task in run.tasks.values())
         if run.logical_date is not None:
             self._dates[run.logical_date] = run.highest_attempt
-        self._ended[event.run_id] = self.runs.pop(event.run_id)
-        while len(self._ended) > self._kept_runs:
-            del self._ended[next(iter(self._ended))]
+        keep_runs = 0 if self._definition is None else self._definition.workflow.keep_runs
+        self._ended.add(event.run_id, self.runs.pop(event.run_id), keep_runs)
 
     def _run_reopened(self, event: e.RunReopened) -> None:
-        run = self._ended.pop(event.run_id, None)
+        run = self._ended.reopen(event, self._definitions)
         if run is None:
-            kept = f"is live, or not among the last {self._kept_runs} that ended"
-            self._findings.add(2, f"run {self._name}/{event.run_id} is reopened, but {kept}")
             return
         if self._removed:
             self._findings.add(4, f"{run.name} is reopened after its DAG was removed")

@@ -13,7 +13,7 @@ from tidewheel.core.workflow import RunWait, SubWorkflow, Switch, TimeWait, Trig
 from tidewheel.runtime.witness.child import names_child, wrong_output, wrong_postponement, wrong_wait
 from tidewheel.runtime.witness.rules import ENDS, holds, may_hold
 from tidewheel.runtime.witness.standing import RunStanding, named
-from tidewheel.runtime.witness.task import ACTIVE, LIVE, UNSTARTED, TaskRecord
+from tidewheel.runtime.witness.task import ACTIVE, LIVE, UNSTARTED, TaskRecord, output_hash
 
 
 class RunWitness(RunStanding):
@@ -75,6 +75,7 @@ class RunWitness(RunStanding):
         if self._begins(task, event):
             task.phase = "deferred"
             task.attempt = event.attempt
+            task.output = b""
             task.worker = ""
             task.cancel_requested = False
             task.wait = event
@@ -103,6 +104,7 @@ class RunWitness(RunStanding):
         self._limits.active += 1
         task.phase = "queued"
         task.attempt = event.attempt
+        task.output = b""
         task.worker = ""
         task.cancel_requested = False
 
@@ -320,6 +322,7 @@ class RunWitness(RunStanding):
         if event.task not in self.definition.tasks and self.tasks[written_task(event.task)].phase != "deferred":
             self._findings.add(2, f"{name}: its mapped task has ended")
         self.taken.pop(event.task, None)
+        task.output = output_hash(event.output)
         if event.ending:
             task.then = event.state
             task.cancel_requested = True

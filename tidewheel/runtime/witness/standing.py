@@ -13,7 +13,7 @@ from tidewheel.runtime.witness.deadline import DeadlineWitness
 from tidewheel.runtime.witness.definition import Definition
 from tidewheel.runtime.witness.findings import Findings
 from tidewheel.runtime.witness.rules import ENDS, Ends, ends_of, holds, may_hold
-from tidewheel.runtime.witness.task import ACTIVE, LIVE, TaskRecord
+from tidewheel.runtime.witness.task import ACTIVE, LIVE, TaskRecord, output_hash
 
 Report: TypeAlias = (
     e.TaskStarted
@@ -191,6 +191,7 @@ class RunStanding:
         mapped.count(task.phase, -1)
         if mapped.phase in ENDS:
             mapped.phase = "deferred"
+            mapped.output = b""
             self.open += 1
 
     def _begin_anew(self, name: str, task: TaskRecord, event: e.RunEvent) -> None:
@@ -260,6 +261,8 @@ class RunStanding:
             self._findings.add(2, f"{type(event).__name__} of {named(event)}: a person had decided '{task.then}'")
         task.then = ""
         self._waits_no_more(task, event)
+        if isinstance(event, e.TaskSucceeded):
+            task.output = output_hash(event.output)
         task.phase = phase
         self.open -= 1
         if event.task not in self.definition.tasks:

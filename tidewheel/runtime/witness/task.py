@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
+
 from tidewheel.core.events import TaskDeferred
 
 ACTIVE = frozenset({"queued", "leased", "running"})
@@ -22,6 +24,7 @@ class TaskRecord:
         "expires_at",
         "failed",
         "items",
+        "output",
         "phase",
         "postponed",
         "then",
@@ -38,6 +41,8 @@ class TaskRecord:
         self.early: set[int] = set()
         self.phase = "scheduled"
         self.attempt = attempt
+        #: Of what it gave to those downstream, ``output_hash``.
+        self.output = b""
         self.worker = ""
         self.expires_at = 0
         self.cancel_requested = False
@@ -83,3 +88,8 @@ class TaskRecord:
         """An instance of it has ended in ``phase``; or has not, after all (``by`` -1)."""
         self.ended += by
         self.failed += by * (phase not in ("success", "skipped"))
+
+
+def output_hash(output: str | None) -> bytes:
+    """8 bytes instead of an output; none of none."""
+    return b"" if output is None else blake2b(output.encode(), digest_size=8).digest()

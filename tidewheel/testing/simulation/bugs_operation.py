@@ -8,7 +8,7 @@ from unittest import mock
 from msgspec.structs import replace
 
 from tidewheel.core import ended
-from tidewheel.core.decide import task
+from tidewheel.core.decide import reopen, task
 from tidewheel.core.fold import operation
 from tidewheel.testing.simulation.campaign import Plant
 
@@ -40,9 +40,15 @@ def reopened_without_attempts() -> Any:
     return mock.patch.object(ended, "_packed", forgetful)
 
 
+def anything_recalled() -> Any:
+    """Whatever somebody says that an old run came to is believed."""
+    return mock.patch.object(reopen, "digest_of", lambda run, definition: mock.ANY)
+
+
 PLANTS: tuple[Plant, ...] = (
     decision_forgotten,
     cleared_counts_anew,
     upstreams_counted_once,
     reopened_without_attempts,
+    anything_recalled,
 )

@@ -113,8 +113,8 @@ class Follower:
                 workflow = msgspec.json.decode(event.definition, type=Workflow)
                 self._workflows[event.dag, event.version] = {task.id: task for task in workflow.tasks}
             case e.RunCreated():
-                self._tasks[event.dag, event.run_id] = self._workflows[event.dag, event.version]
                 run = (event.dag, event.run_id)
+                self._tasks[run] = self._defined(event)
                 self.created[run] = self.created.get(run, 0) + 1
                 self.caused[recorded.cause] = self.caused.get(recorded.cause, 0) + 1
             case e.RunRestarted():
@@ -129,8 +129,7 @@ class Follower:
                 self._given[key] = [self._checkpoints.get(key[:3])]
                 self._holders[event.dag, event.run_id, event.task] = (event.attempt, event.worker)
             case e.TaskCheckpointed():
-                self._checkpoints[event.dag, event.run_id, event.task] = event.checkpoint
-                self._given[event.dag, event.run_id, event.task, event.attempt].append(event.checkpoint)
+                self._checkpoint(event)
             case e.LeaseExpired():
                 self._judge_expiry(event, place[1], writer)
             case e.PoolEvent():
@@ -149,11 +148,25 @@ class Follower:
         if isinstance(event, e.TaskCancelled) and event.then == "scheduled":
             self._begin_anew(event, event.task)
 
+    def _defined(self, event: e.RunCreated | e.RunRestarted | e.RunReopened) -> dict[str, Task]:
+        """The tasks of the version by which a run goes on."""
+        tasks = self._workflows.get((event.dag, event.version))
+        if tasks is None:
+            self._world.violate(f"{event.dag}/{event.run_id} goes by version {event.version}, which was never deployed")
+        return tasks or {}
+
+    def _checkpoint(self, event: e.TaskCheckpointed) -> None:
+        key = (event.dag, event.run_id, event.task, event.attempt)
+        self._checkpoints[key[:3]] = event.checkpoint
+        if key not in self._given:
+            self._world.violate(f"{_named(key)} leaves a checkpoint, and was never leased")
+        self._given.setdefault(key, []).append(event.checkpoint)
+
     def _restart(self, event: e.RunRestarted) -> None:
         """The run begins anew: what its tasks had come to is undone, and their budgets are whole again."""
         run = (event.dag, event.run_id)
         self._ended_runs.discard(run)
-        self._tasks[run] = self._workflows[event.dag, event.version]
+        self._tasks[run] = self._defined(event)
         self._counts_from[run] = event.attempts
         for known in (self._ended, self._retry_at, self._checkpoints):
             for task in [task for task in known if task[:2] == run]:
@@ -177,7 +190,7 @@ class Follower:
         """Tasks that its version does not have are gone; should they come back, they begin anew."""
         run = (event.dag, event.run_id)
         self._ended_runs.discard(run)
-        before, self._tasks[run] = self._tasks[run], self._workflows[event.dag, event.version]
+        before, self._tasks[run] = self._tasks[run], self._defined(event)
         if before is not self._tasks[run]:
             for name in before:
                 self._begin_anew(event, name)

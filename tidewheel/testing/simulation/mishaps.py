@@ -16,6 +16,7 @@ from tidewheel.log.interface import COMMANDS, SNAPSHOTS, TRIGGERS, Append
 from tidewheel.log.memory import Fault
 from tidewheel.testing.simulation.authors import DAGS, POOLS
 from tidewheel.testing.simulation.faults import PROJECTOR_POINTS, SCHEDULER_POINTS, SchedulerPoint
+from tidewheel.testing.simulation.recalling import told_of
 from tidewheel.testing.simulation.worker import TroubledWorker
 from tidewheel.testing.simulation.world import WORKERS, TroubledWorld
 from tidewheel.testing.world import START_MS
@@ -104,9 +105,9 @@ class Mishaps:
         rng = self._rng
         run_id, task = self._some_task(dag)
         state: c.Mark = rng.choice(["success", "failed", "skipped"])
-        said: dict[str, Any] = {"dag": dag, "run_id": run_id, "task": task, "state": state, "actor": "user:ann"}
+        said: dict[str, Any] = {"dag": dag, "run_id": run_id, "actor": "user:ann", **told_of(self._world, dag, run_id)}
         output = rng.choice([None, '{"n": 3}']) if state == "success" else None
-        self._world.send(c.MarkTask(**said, output=output, downstream=rng.random() < 0.3))
+        self._world.send(c.MarkTask(**said, task=task, state=state, output=output, downstream=rng.random() < 0.3))
 
     def _clear(self, dag: str) -> None:
         """Somebody lets tasks begin anew."""
@@ -116,8 +117,8 @@ class Mishaps:
         choices: dict[str, Any] = {
             name: rng.random() < 0.4 for name in ("downstream", "upstream", "only_failed", "latest")
         }
-        said: dict[str, Any] = {"dag": dag, "run_id": run_id, "tasks": json.dumps(tasks), "actor": "user:ann"}
-        self._world.send(c.ClearTasks(**said, **choices, preview=rng.random() < 0.1))
+        said: dict[str, Any] = {"dag": dag, "run_id": run_id, "actor": "user:ann", **told_of(self._world, dag, run_id)}
+        self._world.send(c.ClearTasks(**said, **choices, tasks=json.dumps(tasks), preview=rng.random() < 0.1))
 
     def _some_task(self, dag: str) -> tuple[str, str]:
         """A task of a run, mostly one that has begun."""

@@ -80,6 +80,8 @@ class TroubledWorld(World):
         #: Every end that anybody ever reported as a success: attempt and worker.
         self.spoken: set[tuple[str, str, str, int, str]] = set()
         self.versions = 0
+        #: The text of each version of each DAG.
+        self.definitions: dict[tuple[str, str], str] = {}
         #: Nothing new begins by itself any more.
         self.retired = False
         self.mishap: Callable[[], None] = lambda: None
@@ -149,6 +151,7 @@ class TroubledWorld(World):
         self.versions += 1
         workflow = write_workflow(self.random, dag, schedule=not self.retired)
         definition = msgspec.json.encode(workflow).decode()
+        self.definitions[dag, f"v{self.versions}"] = definition
         self.send(c.DeployDag(actor="user:a", dag=dag, version=f"v{self.versions}", definition=definition))
 
     # --- what is said --------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from tidewheel_services.api import shapes
 from tidewheel_services.api.body import Body, body_of, documented
 from tidewheel_services.api.names import DagName, LegalTaskName, RunName, checked_run_id, checked_task
 from tidewheel_services.api.positions import reached
+from tidewheel_services.api.recalling import ask_of_run
 from tidewheel_services.api.routes.routers import writer
 from tidewheel_services.api.routes.runs import Reason, inputs_text, new_run_id
 from tidewheel_services.api.services import Actor, Api, answer
@@ -105,7 +106,7 @@ async def mark_task(
         downstream=body.downstream,
         actor=actor,
     )
-    reply = await api.ask(command, "Asking again is safe.")
+    reply = await ask_of_run(api, command, "Asking again is safe.")
     content = shapes.Marked(
         dag=dag,
         run_id=run_id,
@@ -135,7 +136,7 @@ async def clear_tasks(
     """Let tasks of a run begin anew, with all that is downstream of them.
 
     Their outputs are gone, their attempts go on counting; live ones end first, and whatever they report counts for
-    nothing. A run that has ended is live again, if it is one of the last of its DAG.
+    nothing. A run that has ended is live again, however long ago that was, as far as its DAG remembers it.
     """
     command = ClearTasks(
         dag=dag,
@@ -149,7 +150,7 @@ async def clear_tasks(
         reason=body.reason,
         actor=actor,
     )
-    reply = await api.ask(command, "Ask for a preview first: what was cleared already would be cleared again.")
+    reply = await ask_of_run(api, command, "Ask for a preview first: what was cleared already would be cleared again.")
     content = shapes.Cleared(
         dag=dag,
         run_id=run_id,
