@@ -159,11 +159,8 @@ class BackfillFinished(BackfillEvent, frozen=True, kw_only=True):
 
 class RunCreated(RunEvent, frozen=True, kw_only=True):
     """A run exists, queued. Of kind ``scheduled``, it answers the slot ``logical_date`` and moves the cursor there; of
-    kind ``backfill``, it moves the cursor of its backfill.
-
-    ``rerun_of`` names the run that it repeats.
-    Of kind ``triggered`` or ``workflow``, an attempt of another run asked for it; ``depth`` runs stand above it.
-    """
+    kind ``backfill``, it moves the cursor of its backfill. Of kind ``triggered`` or ``workflow``, an attempt of another
+    run asked for it; ``depth`` runs stand above it. ``rerun_of`` names the run that it repeats."""
 
     version: str
     kind: RunKind
@@ -203,15 +200,12 @@ class RunStarted(RunEvent, frozen=True, kw_only=True):
 
 
 class RunReopened(RunEvent, frozen=True, kw_only=True):
-    """A person let a run that had ended go on: it waits for its turn again, with ``version``. Deadlines are past.
-
-    ``recalled``: what it had come to, if its DAG did not keep it any more (``core.ended.packed``); ``definition`` that
-    of ``version``, if that was forgotten as well.
-    """
+    """A person let a run that had ended go on: it waits for its turn again, with ``version``. Deadlines are past."""
 
     version: str
     inputs: str
     reason: str = ""
+    #: What it had come to (``core.ended.packed``), if it was not kept; and the definition, if that was not either.
     recalled: bytes | None = None
     definition: str = ""
 
