@@ -1,6 +1,7 @@
 """Keeps the DAGs of a directory deployed as its files change.
 
-A file that stops parsing leaves its last good version live, and the mistakes are shown. Of two files with one id the
+A file is looked at once it lies still (``settling``): half of one may be a workflow too. One that stops parsing leaves
+its last good version live, and the mistakes are shown. Of two files with one id the
 one that was there first keeps it. A file that is gone takes its DAG along; which DAGs came from here is remembered
 across restarts, so that those deployed by other means are left alone.
 """
@@ -20,12 +21,10 @@ from tidewheel.definition.load import Loaded, Mistake
 from tidewheel_services.cli.client import Client, Refused
 from tidewheel_services.cli.faults import CliError
 from tidewheel_services.cli.options import files_below
+from tidewheel_services.standalone.settling import GONE, Settling, Stamp, Stamps
 
 #: Of a file's time; within a step of it two contents may have one stamp.
 CLOCK_STEP_NS: Final = 20_000_000
-#: Time, size and number of a file; None if they say nothing.
-Stamp = tuple[int, int, int] | None
-GONE: Final = (0, 0, 0)
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -50,18 +49,24 @@ class Deployer:
         self._client = client
         self._memory = memory
         self._on_pools = on_pools
-        self._sources: dict[Path, tuple[tuple[Stamp, ...], Source]] = {}
+        self._sources: dict[Path, tuple[Stamps, Source]] = {}
         #: DAG to the file that has its id, as far as deployed.
         self._owners = _remembered(memory)
         self._live: dict[str, str] = {}
         self._told: set[Mistake] = set()
         self._told_faults: set[str] = set()
         self._settled = False
+        self._files = Settling()
 
     @property
     def dags(self) -> int:
         """How many DAGs of the directory are live."""
         return len(self._live)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a file is being written: the next look should be soon."""
+        return self._files.waiting
 
     def look(self) -> Told:
         """Bring what is deployed in line with the files."""
@@ -81,10 +86,17 @@ class Deployer:
     def _read(self) -> bool:
         """Load the files that have changed; whether any has, came or went."""
         present = files_below(self._directory)
-        gone = self._sources.keys() - present
+        moved: dict[Path, Stamps] = dict.fromkeys(self._sources.keys() - present, (GONE,))
+        for path in present:
+            known = self._sources.get(path)
+            stamps = _stamps((path,) if known is None else known[1].files)
+            if known is None or known[0] != stamps:
+                moved[path] = stamps
+        settled = self._files.settled(moved, time.time_ns())
+        gone = settled - set(present)
         for path in gone:
             del self._sources[path]
-        changed = [path for path in present if self._is_new(path)]
+        changed = [path for path in present if path in settled]
         if changed:
             # What did not work may have wanted for what came since: a module that was not there.
             changed += [path for path, (_, source) in self._sources.items() if is_python(path) and _is_bad(source)]
@@ -93,10 +105,6 @@ class Deployer:
             source = load_source(path, self._directory)
             self._sources[path] = (_stamps(source.files, began_ns), source)
         return bool(changed or gone)
-
-    def _is_new(self, path: Path) -> bool:
-        known = self._sources.get(path)
-        return known is None or known[0] != _stamps(known[1].files)
 
     def _choose(self) -> tuple[dict[str, tuple[Path, Loaded]], list[Mistake]]:
         good: dict[str, tuple[Path, Loaded]] = {}
@@ -140,9 +148,11 @@ class Deployer:
         removed: list[str] = []
         faults: list[str] = []
         for dag, name in list(self._owners.items()):
-            stamps, held = self._sources.get(self._directory / name, ((), None))
+            path = self._directory / name
+            stamps, held = self._sources.get(path, ((), None))
             # A file that is perhaps only half written takes nothing along; the next look knows.
-            if dag in good or (held is not None and (stamps[0] is None or _is_bad(held))):
+            half_written = held is not None and (stamps[0] is None or _is_bad(held))
+            if dag in good or half_written or self._files.is_waiting(path):
                 continue
             try:
                 self._client.delete("dags", dag, reason=f"{name} does not define it any more")
@@ -177,7 +187,7 @@ def _is_bad(source: Source) -> bool:
     return any(one.workflow is None for one in source.dags)
 
 
-def _stamps(paths: Iterable[Path], read_ns: int | None = None) -> tuple[Stamp, ...]:
+def _stamps(paths: Iterable[Path], read_ns: int | None = None) -> Stamps:
     """Of each file. One that was written since, or just before it was read, has none: it is better read again."""
     stamps: list[Stamp] = []
     for path in paths:

@@ -19,8 +19,9 @@ from tidewheel_services.standalone.engine import CannotRun, Engine
 
 __all__ = ["CannotRun", "run_dev"]
 
-#: Between two looks at the files.
+#: Between two looks at the files, and while one of them is being written.
 LOOK_S = 0.7
+SOON_S = 0.2
 STATE = ".tidewheel"
 
 
@@ -41,7 +42,7 @@ def run_dev(directory: Path, *, port: int, slots: int, verbose: bool, stop: thre
             terminal.print(f"state in {escape(str(state))}; Ctrl-C ends it, the next start goes on from here")
             environment = _write_environment(state, engine.settings)
             terminal.print(f"in other terminals: [bold]source {escape(environment)}[/]")
-            while not stop.wait(LOOK_S) and not engine.failed.is_set():
+            while not stop.wait(SOON_S if deployer.waiting else LOOK_S) and not engine.failed.is_set():
                 _tell(terminal, deployer.look())
     finally:
         terminal.print("stopping")
