@@ -12,7 +12,7 @@ from tidewheel_services.cli.client import Client
 from tidewheel_services.cli.dags import Reason
 from tidewheel_services.cli.faults import REFUSED, UNREACHABLE, CliError
 from tidewheel_services.cli.options import After, ApiUrl, Json, Limit, settings
-from tidewheel_services.cli.output import plain, state, table, write, write_json, write_more
+from tidewheel_services.cli.output import plain, state, table, write, write_json, write_list
 from tidewheel_services.cli.runs import Dag
 
 Backfill = Annotated[str, typer.Argument(help="The backfill's id, such as backfill-1.", show_default=False)]
@@ -87,24 +87,20 @@ def backfills(dag: Dag, limit: Limit = 20, after: After = None, api: ApiUrl = ""
     """List a DAG's backfills with how far they have come, newest first."""
     with Client(settings(api=api)) as client:
         listed = client.listed("dags", dag, "backfills", limit=limit, after=after)
-    found = listed.items
-    write_more(listed.after)
-    if as_json:
-        write_json(found)
-        return
-    rows = (
-        (
+    write_list(
+        listed,
+        as_json,
+        ("backfill", "state", "slots", "how", "done", "of these"),
+        lambda row: (
             plain(row["backfill_id"]),
             state(row["state"]),
             _span(row),
             _how(row),
             f"{_done(row)}/{row['slots']}",
             _progress(row),
-        )
-        for row in found
+        ),
+        f"no backfills yet; start one with `tidewheel backfill {dag} --from DATE --to DATE`",
     )
-    columns = ("backfill", "state", "slots", "how", "done", "of these")
-    table(columns, rows, f"no backfills yet; start one with `tidewheel backfill {dag} --from DATE --to DATE`")
 
 
 def backfill_pause(

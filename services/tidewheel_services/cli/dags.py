@@ -9,7 +9,7 @@ import typer
 from tidewheel_services.cli.client import Client, Refused
 from tidewheel_services.cli.faults import REFUSED, CliError, complain
 from tidewheel_services.cli.options import After, ApiUrl, Files, Json, Limit, Project, load_given, settings
-from tidewheel_services.cli.output import plain, state, table, write, write_json, write_more
+from tidewheel_services.cli.output import plain, state, write, write_json, write_list
 from tidewheel_services.cli.runs import Dag
 
 Reason = Annotated[str, typer.Option("--reason", help="Why, for the record.")]
@@ -57,13 +57,11 @@ def dags(limit: Limit = 1000, after: After = None, api: ApiUrl = "", as_json: Js
     """List DAGs with their schedule and newest run."""
     with Client(settings(api=api)) as client:
         listed = client.listed("dags", limit=limit, after=after)
-    found = listed.items
-    write_more(listed.after)
-    if as_json:
-        write_json(found)
-        return
-    rows = (
-        (
+    write_list(
+        listed,
+        as_json,
+        ("dag", "is", "schedule", "version", "live runs", "newest run", "state"),
+        lambda dag: (
             plain(dag["dag"]),
             "removed" if dag["removed"] else "paused" if dag["paused"] else "live",
             plain(_schedule(dag["schedule"])),
@@ -71,11 +69,9 @@ def dags(limit: Limit = 1000, after: After = None, api: ApiUrl = "", as_json: Js
             str(dag["live_runs"]),
             plain(dag["last_run_id"] or ""),
             state(dag["last_run_state"]) if dag["last_run_state"] else "",
-        )
-        for dag in found
+        ),
+        "no DAGs yet; deploy one with `tidewheel deploy FILE`",
     )
-    columns = ("dag", "is", "schedule", "version", "live runs", "newest run", "state")
-    table(columns, rows, "no DAGs yet; deploy one with `tidewheel deploy FILE`")
 
 
 def pause(dag: Dag, reason: Reason = "", api: ApiUrl = "", as_json: Json = False) -> None:

@@ -12,7 +12,7 @@ import typer
 from tidewheel_services.cli.client import Client
 from tidewheel_services.cli.faults import INTERRUPTED
 from tidewheel_services.cli.options import After, ApiUrl, Json, Limit, settings
-from tidewheel_services.cli.output import plain, table, write, write_json, write_more
+from tidewheel_services.cli.output import plain, write, write_json, write_list
 from tidewheel_services.cli.runs import Dag, Run
 
 _TASK_ENDED = ("success", "failed", "skipped", "upstream_failed", "cancelled")
@@ -71,13 +71,11 @@ def events(
     with Client(settings(api=api)) as client:
         path = ("dags", dag, "runs", run_id, "events") if run_id else ("dags", dag, "events")
         listed = client.listed(*path, limit=limit, after=after, type=only, newest_first=newest or None)
-    found = listed.items
-    write_more(listed.after)
-    if as_json:
-        write_json(found)
-        return
-    rows = (
-        (
+    write_list(
+        listed,
+        as_json,
+        ("at", "position", "event", "run", "task", "actor", "what"),
+        lambda event: (
             event["at"],
             f"{event['topic']}/{event['partition']}/{event['shard_seq']}",
             event["type"],
@@ -85,10 +83,9 @@ def events(
             plain(event["task"] + (f" #{event['attempt']}" if event["attempt"] else "")),
             plain(event["actor"]),
             plain(_body(event["body"])),
-        )
-        for event in found
+        ),
+        "no events",
     )
-    table(("at", "position", "event", "run", "task", "actor", "what"), rows, "no events")
 
 
 def _print_logs(client: Client, where: tuple[str, str, str], attempt: int | None, follow: bool) -> None:

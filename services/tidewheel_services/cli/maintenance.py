@@ -11,7 +11,7 @@ import typer
 from tidewheel_services.cli.client import Client
 from tidewheel_services.cli.faults import REFUSED
 from tidewheel_services.cli.options import After, ApiUrl, Dsn, Json, Limit, LogUrl, rfc3339, settings
-from tidewheel_services.cli.output import plain, table, write, write_json, write_more
+from tidewheel_services.cli.output import plain, table, write, write_json, write_list
 
 if TYPE_CHECKING:
     from tidewheel.log.interface import Log
@@ -76,23 +76,20 @@ def dead_letters(limit: Limit = 100, after: After = None, api: ApiUrl = "", as_j
     """List records that could not be read or applied, newest first: where each lies, and why it was set aside."""
     with Client(settings(api=api)) as client:
         listed = client.listed("dead-letters", limit=limit, after=after)
-    found = listed.items
-    write_more(listed.after)
-    if as_json:
-        write_json(found)
-        return
-    rows = (
-        (
+    write_list(
+        listed,
+        as_json,
+        ("at", "record", "key", "bytes", "code", "why"),
+        lambda letter: (
             letter["at"],
             f"{letter['source_topic']}/{letter['source_partition']}/{letter['source_offset']}",
             plain((letter["key"] or "")[:_KEY_SHOWN_MAX]),
             "none" if letter["value_bytes"] is None else str(letter["value_bytes"]),
             plain(letter["code"]),
             plain(letter["reason"]),
-        )
-        for letter in found
+        ),
+        "no dead letters",
     )
-    table(("at", "record", "key", "bytes", "code", "why"), rows, "no dead letters")
 
 
 def verify(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+
+    from tidewheel_services.cli.client import Listed
 
 #: The same colours wherever a state is shown.
 STATE_STYLES: Mapping[str, str] = {
@@ -33,12 +35,6 @@ def write_json(document: object) -> None:
     """One document, and a newline."""
     ascii_only = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
     sys.stdout.write(json.dumps(document, ensure_ascii=ascii_only, indent=2) + "\n")
-
-
-def write_more(after: str | int | None) -> None:
-    """That a list goes on, if it does, beside what is written for programs."""
-    if after is not None:
-        sys.stderr.write(f"there is more: --after {after} goes on from here, a larger --limit shows more at once\n")
 
 
 def write(text: str = "") -> None:
@@ -75,6 +71,24 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[RenderableType]], empt
         console().print(drawn)
     else:
         write(empty)
+
+
+def write_list(
+    listed: Listed,
+    as_json: bool,
+    columns: Sequence[str],
+    row: Callable[[Any], Sequence[RenderableType]],
+    empty: str,
+) -> None:
+    """Entries of a list as JSON or as a table; that it goes on, if it does, is said beside what programs read."""
+    if as_json:
+        write_json(listed.items)
+    else:
+        table(columns, map(row, listed.items), empty)
+    if listed.after is not None:
+        sys.stdout.flush()
+        goes_on = f"--after {listed.after} goes on from here, a larger --limit shows more at once"
+        sys.stderr.write(f"there is more: {goes_on}\n")
 
 
 def plain(text: object) -> str:

@@ -11,7 +11,7 @@ import typer
 from tidewheel_services.cli.client import Client
 from tidewheel_services.cli.faults import REFUSED, UNREACHABLE, CliError
 from tidewheel_services.cli.options import After, ApiUrl, Json, Limit, settings
-from tidewheel_services.cli.output import plain, state, table, took, write, write_json, write_more
+from tidewheel_services.cli.output import plain, state, took, write, write_json, write_list
 
 Dag = Annotated[str, typer.Argument(help="The DAG's id.", show_default=False)]
 Run = Annotated[str, typer.Argument(help="The run's id.", show_default=False)]
@@ -78,13 +78,11 @@ def runs(
     with Client(settings(api=api)) as client:
         path = ("dags", dag, "runs") if dag else ("runs",)
         listed = client.listed(*path, limit=limit, after=after, state=only)
-    found = listed.items
-    write_more(listed.after)
-    if as_json:
-        write_json(found)
-        return
-    rows = (
-        (
+    write_list(
+        listed,
+        as_json,
+        ("dag", "run", "state", "kind", "created", "took", "tasks"),
+        lambda run: (
             plain(run["dag"]),
             plain(run["run_id"]),
             state(run["state"]),
@@ -92,12 +90,7 @@ def runs(
             run["created_at"],
             took(seconds_between(run["started_at"], run["ended_at"])),
             ", ".join(f"{count} {name}" for name, count in run["counts"].items()),
-        )
-        for run in found
-    )
-    table(
-        ("dag", "run", "state", "kind", "created", "took", "tasks"),
-        rows,
+        ),
         "no runs yet; start one with `tidewheel trigger DAG`",
     )
 

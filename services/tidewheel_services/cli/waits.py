@@ -8,7 +8,7 @@ import typer
 
 from tidewheel_services.cli.client import Client
 from tidewheel_services.cli.options import After, ApiUrl, Json, Limit, settings
-from tidewheel_services.cli.output import plain, table, write, write_json, write_more
+from tidewheel_services.cli.output import plain, write, write_json, write_list
 from tidewheel_services.cli.runs import Dag, Run
 
 #: What a task may wait for, as the events say it: given here so that `--help` and completion cost no import of them.
@@ -29,16 +29,19 @@ def waits(
     """List tasks that wait for a time, an approval or something else."""
     with Client(settings(api=api)) as client:
         listed = client.listed("waits", limit=limit, after=after, dag=dag, waits_for=waits_for)
-    found = listed.items
-    write_more(listed.after)
-    if as_json:
-        write_json(found)
-        return
-    rows = (
-        (plain(one["dag"]), plain(one["run_id"]), plain(one["task"]), one["started_at"], plain(one["reason"]))
-        for one in found
+    write_list(
+        listed,
+        as_json,
+        ("dag", "run", "task", "since", "why"),
+        lambda one: (
+            plain(one["dag"]),
+            plain(one["run_id"]),
+            plain(one["task"]),
+            one["started_at"],
+            plain(one["reason"]),
+        ),
+        "no task waits",
     )
-    table(("dag", "run", "task", "since", "why"), rows, "no task waits")
 
 
 def approve(
