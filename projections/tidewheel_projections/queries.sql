@@ -234,8 +234,8 @@ SELECT count(*) FILTER (WHERE state = 'running' AND ordinary) AS running,
        (array_agg(run_id ORDER BY created_at) FILTER (WHERE state = 'running' AND kind = 'scheduled'))[1:3] AS scheduled
 FROM (SELECT *, backfill_id = '' OR reopened > 0 AS ordinary, (coalesce(logical_date, created_at), created_at) AS place,
              (SELECT (coalesce(m.logical_date, m.created_at), m.created_at) FROM tidewheel.runs m
-              WHERE m.dag = r.dag AND m.run_id = %(run_id)s::text COLLATE "C") AS mine
-      FROM tidewheel.runs r WHERE dag = %(dag)s::text COLLATE "C" AND state IN ('queued', 'running')) live
+              WHERE m.dag = %(dag)s::text COLLATE "C" AND m.run_id = %(run_id)s::text COLLATE "C") AS mine
+      FROM tidewheel.runs WHERE dag = %(dag)s::text COLLATE "C" AND state IN ('queued', 'running')) live
 
 -- name: list_pool_heads
 -- Of each DAG that waits in the pool the attempt that goes next, and what the DAG holds there.

@@ -9,7 +9,7 @@ import pytest
 
 from tidewheel.core.workflow import DAY_MS, Schedule
 from tidewheel_projections.tasks import WAITS_FOR_MAX_TASKS
-from tidewheel_projections.views import DagRow, RunRow
+from tidewheel_projections.views import BackfillRow, DagRow, RunRow
 from tidewheel_projections.waiting import OpenTasks, QueueOfRuns
 from tidewheel_services.why.dags import DagFacts, why_no_run
 from tidewheel_services.why.reason import Reason
@@ -299,6 +299,24 @@ def test_slots_wait_while_too_many_of_their_runs_do() -> None:
     assert reason.code == "slots_held_back" and "slot 2026-01-03T00:00:00Z and later ones wait" in reason.message
     (reason,) = next_run(schedule=EVERY_DAY, slot_cursor=NOW - 3 * DAY_MS)
     assert (reason.code, reason.until) == ("schedule", None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"state": "paused", "reason": "look"}, "b is paused (look); `tidewheel backfill-resume d b` lets it go on"),
+        ({"live": 2, "width": 2}, "2 runs of backfill b have not ended: it makes further ones when one of them has"),
+        ({"live": 1, "width": 4, "mode": "chunked"}, "it makes further ones when all 4 of its chunk have"),
+        ({"live": 1, "runs": 8, "skipped": 1}, "1 run of backfill b has not ended; it has come to its last slot"),
+        ({}, "backfill b is about to make its next run"),
+    ],
+)
+def test_backfills_that_have_not_ended(fields: dict[str, Any], said: str) -> None:
+    made = row(
+        BackfillRow, **{"dag": "d", "backfill_id": "b", "state": "running", "mode": "parallel", "slots": 9, **fields}
+    )
+    reason = next_run(backfills=[made])[0]
+    assert reason.code == "backfill" and reason.message.endswith(said)
 
 
 def test_triggers_that_are_put_off() -> None:

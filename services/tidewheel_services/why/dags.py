@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -10,7 +10,7 @@ from tidewheel.core.calendar import fires_at, next_slot
 from tidewheel.core.rules import Rules
 from tidewheel.core.scope import rfc3339
 from tidewheel.core.workflow import Schedule
-from tidewheel_projections.views import DagRow
+from tidewheel_projections.views import BackfillRow, DagRow
 from tidewheel_services.why.reason import Reason, number
 from tidewheel_services.why.runs import paused
 
@@ -27,6 +27,8 @@ class DagFacts(msgspec.Struct, frozen=True, kw_only=True):
     queued: int = 0
     queued_scheduled: int = 0
     skipped: str = ""
+    #: Those that have not ended.
+    backfills: Sequence[BackfillRow] = ()
     #: Whether records that ask for runs of it wait on the topic ``triggers``.
     postponed: bool = False
 
@@ -52,6 +54,8 @@ def why_no_run(facts: DagFacts, now_ms: int) -> Iterator[Reason]:
         yield Reason(code="triggers_held_back", message=message)
     if facts.skipped:
         yield Reason(code="slots_skipped", message=f"the last slots that got no run: {facts.skipped}")
+    for backfill in facts.backfills:
+        yield Reason(code="backfill", message=_of_backfill(backfill))
     if facts.schedule is None:
         by = f"by {number(facts.triggers, 'trigger')}, or " if facts.triggers else ""
         message = f"it has no schedule: it runs {by}when somebody asks for it"
@@ -75,3 +79,17 @@ def _next_slot(facts: DagFacts, schedule: Schedule, now_ms: int) -> Reason:
         )
         return Reason(code="slots_held_back", message=message)
     return Reason(code="schedule", message=f"slot {rfc3339(slot)} has come due: its run is about to be created")
+
+
+def _of_backfill(row: BackfillRow) -> str:
+    name = f"backfill {row.backfill_id}"
+    if row.state == "paused":
+        because = f" ({row.reason})" if row.reason else ""
+        return f"{name} is paused{because}; `tidewheel backfill-resume {row.dag} {row.backfill_id}` lets it go on"
+    if not row.live:
+        return f"{name} is about to make its next run"
+    live = f"{number(row.live, 'run')} of {name} {'has' if row.live == 1 else 'have'} not ended"
+    if row.skipped + row.runs == row.slots:
+        return f"{live}; it has come to its last slot"
+    together = f"all {row.width:,} of its chunk have" if row.mode == "chunked" else "one of them has"
+    return f"{live}: it makes further ones when {together}"

@@ -21,6 +21,7 @@ Code = Literal[
     "schedule",
     "slots_held_back",
     "slots_skipped",
+    "backfill",
     "triggers_held_back",
     # A run before its start.
     "paused",
