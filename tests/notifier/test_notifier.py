@@ -240,6 +240,20 @@ def test_of_two_one_works_and_the_other_takes_over(
     assert runs(receiver) == ["r1", "r2"]
 
 
+def test_what_a_notifier_was_sending_that_is_gone_is_sent_by_the_next_at_once(
+    log: MemoryLog, dsn: str, receiver: Receiver, eventually: Eventually
+) -> None:
+    receiver.hanging.set()
+    targets = {"ops": receiver.target("ops", "?rto=120")}
+    with notifying(log, dsn, targets) as notifier:
+        eventually(lambda: ready(notifier), "it follows")
+        JournalWriter(log).write(deployed("etl", "run_failed"), created("etl", "r"), *failed("etl", "r"))
+        eventually(lambda: receiver.tries, "it is being sent")
+    receiver.hanging.clear()
+    with notifying(log, dsn, targets):
+        eventually(lambda: runs(receiver) == ["r"], "it is sent")
+
+
 def test_it_goes_on_when_its_connections_are_killed(
     log: MemoryLog, dsn: str, receiver: Receiver, eventually: Eventually
 ) -> None:

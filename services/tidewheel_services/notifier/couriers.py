@@ -56,11 +56,13 @@ class Courier:
         sender: Sender | None,
         letters: DeadLetters,
         *,
+        life: str,
         fault: Callable[[str], str],
         link: Callable[[Waiting], str],
         pauses_s: tuple[float, ...] = PAUSES_S,
     ) -> None:
         self._dsn = dsn
+        self._life = life
         self._claim = claim
         self._sender = sender
         self._letters = letters
@@ -79,7 +81,7 @@ class Courier:
         while not stop.is_set():
             try:
                 with connect(self._dsn) as connection:
-                    self._deliver(Outbox(connection), stop)
+                    self._deliver(Outbox(connection, self._life), stop)
             except psycopg.Error as error:
                 _log.debug("the outbox cannot be reached", why=str(error).strip())
                 stop.wait(AWAY_S)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 
 import psycopg
@@ -55,6 +56,7 @@ class Notifier:
         self._log = log
         self._dsn = dsn
         self._letters = DeadLetters(log)
+        self._life = uuid.uuid4().hex
         self._targets = targets
         self._link = link_to(public_url)
         self._try_s = try_s
@@ -111,6 +113,7 @@ class Notifier:
                 _claims_of(name),
                 sender,
                 self._letters,
+                life=self._life,
                 fault=unusable(faults),
                 link=self._link,
                 pauses_s=self._pauses_s,
@@ -121,6 +124,7 @@ class Notifier:
             lambda outbox: outbox.claim_stray(known),
             None,
             self._letters,
+            life=self._life,
             fault=unknown(known),
             link=self._link,
         )
@@ -131,6 +135,8 @@ class Notifier:
             prepare(connection)
             if not self._wait_for_turn(connection, stop):
                 return
+            if released := Outbox(connection, self._life).release():
+                _log.info("notifications of a notifier that is gone are sent again", count=released)
             ended = threading.Event()
             threads = [
                 threading.Thread(target=courier.run, args=(ended,), name=f"courier-{name}", daemon=True)

@@ -9,12 +9,12 @@ import msgspec
 from tidewheel_services.notifier.database import Connection, clean
 from tidewheel_services.notifier.wording import Kind
 
-#: A notice that is being sent is nobody else's for so long; whoever sends it may die.
+#: A notice that is being sent is nobody else's for so long, unless its sender is known to be gone (``release``).
 CLAIM_S = 120
 
-
 _CLAIM = f"""
-UPDATE tidewheel_notifier.outbox SET tries = tries + 1, next_at = now() + make_interval(secs => {CLAIM_S})
+UPDATE tidewheel_notifier.outbox
+SET tries = tries + 1, claimed_by = %s, next_at = now() + make_interval(secs => {CLAIM_S})
 WHERE number = (
     SELECT number FROM tidewheel_notifier.outbox
     WHERE state = 'waiting' AND next_at <= now() AND {{condition}}
@@ -41,10 +41,22 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class Outbox:
-    """The notices of some targets, for who delivers them."""
+    """The notices, for who delivers them. ``life`` names the notifier: another for each start of the process."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, life: str) -> None:
         self._connection = connection
+        self._life = life
+
+    def release(self) -> int:
+        """What others were sending is due now: for who works alone, and knows by that that they are gone.
+
+        Nobody knows whether it had been sent. Gives how many there were.
+        """
+        return self._connection.execute(
+            "UPDATE tidewheel_notifier.outbox SET claimed_by = '', next_at = now()"
+            " WHERE state = 'waiting' AND claimed_by NOT IN ('', %s)",
+            (self._life,),
+        ).rowcount
 
     def claim(self, target: str) -> Waiting | None:
         """The next one that is due for the target; it is not given to anybody else for ``CLAIM_S`` seconds."""
@@ -55,7 +67,7 @@ class Outbox:
         return self._claim("target <> ALL (%s::text[])", list(known))
 
     def _claim(self, condition: str, value: object) -> Waiting | None:
-        row = self._connection.execute(_CLAIM.format(condition=condition).encode(), (value,)).fetchone()
+        row = self._connection.execute(_CLAIM.format(condition=condition).encode(), (self._life, value)).fetchone()
         return None if row is None else Waiting(*row)
 
     def sent(self, notice: Waiting) -> None:
@@ -75,7 +87,7 @@ class Outbox:
     def again(self, notice: Waiting, reason: str, in_s: float) -> None:
         """It is tried again later."""
         self._connection.execute(
-            "UPDATE tidewheel_notifier.outbox SET next_at = now() + make_interval(secs => %s), reason = %s"
-            " WHERE number = %s",
-            (in_s, clean(reason), notice.number),
+            "UPDATE tidewheel_notifier.outbox SET claimed_by = '', reason = %s,"
+            " next_at = now() + make_interval(secs => %s) WHERE number = %s",
+            (clean(reason), in_s, notice.number),
         )

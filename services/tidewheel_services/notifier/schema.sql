@@ -50,5 +50,7 @@ CREATE TABLE IF NOT EXISTS tidewheel_notifier.outbox (
     reason text NOT NULL DEFAULT '',                -- why the last try failed
     UNIQUE (notification, target)
 );
+-- Which notifier is sending it, by the name of its life; empty: none is.
+ALTER TABLE tidewheel_notifier.outbox ADD COLUMN IF NOT EXISTS claimed_by text NOT NULL DEFAULT '';
 CREATE INDEX IF NOT EXISTS outbox_waiting ON tidewheel_notifier.outbox (target, next_at) WHERE state = 'waiting';
 CREATE INDEX IF NOT EXISTS outbox_ended ON tidewheel_notifier.outbox (ended_at) WHERE state <> 'waiting';
