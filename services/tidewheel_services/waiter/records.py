@@ -7,8 +7,9 @@ topic read again from there, and the others pass over what they were shown.
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -116,8 +117,7 @@ class Records:
         before = dict(self._positions)
         for key in self._open.keys() - waits.keys():
             del self._open[key]
-        for key in sorted(waits.keys() - self._open.keys()):
-            self._begin(key, waits[key], scanner)
+        self._begin({key: waits[key] for key in sorted(waits.keys() - self._open.keys())}, scanner)
         topics = {wait.awaited.topic for wait in self._open.values()}
         if time.monotonic() - self._looked_at > LOOK_FOR_TOPICS_S:
             self._looked_at = time.monotonic()
@@ -126,12 +126,20 @@ class Records:
         if self._positions != before:
             scanner.scan(self._positions)
 
-    def _begin(self, key: AttemptKey, awaited: Awaited, scanner: Scanner) -> None:
-        begins = scanner.offsets_at(awaited.topic, awaited.since_ms)
-        self._open[key] = _Open(awaited, begins)
-        for partition, offset in begins.items():
-            place = (awaited.topic, partition)
-            self._positions[place] = min(offset, self._positions.get(place, offset))
+    def _begin(self, fresh: Mapping[AttemptKey, Awaited], scanner: Scanner) -> None:
+        instants: dict[str, set[int]] = {}
+        for awaited in fresh.values():
+            instants.setdefault(awaited.topic, set()).add(awaited.since_ms)
+        begins = {
+            topic: offsets_at_each(functools.partial(scanner.offsets_at, topic), sorted(found))
+            for topic, found in instants.items()
+        }
+        for key, awaited in fresh.items():
+            offsets = begins[awaited.topic][awaited.since_ms]
+            self._open[key] = _Open(awaited, offsets)
+            for partition, offset in offsets.items():
+                place = (awaited.topic, partition)
+                self._positions[place] = min(offset, self._positions.get(place, offset))
 
     def _look_for_partitions(self, topics: Collection[str], scanner: Scanner) -> None:
         """What came to be since is read from its first record."""
@@ -160,6 +168,27 @@ class Records:
             # Records of others lie on the topic too, and need not have the fields that this wait looks at.
             _log.debug("a record does not say whether it is waited for", dag=key[0], task=key[2], why=str(error))
             return False
+
+
+def offsets_at_each(
+    offsets_at: Callable[[int], Mapping[int, int]], instants: Sequence[int]
+) -> dict[int, Mapping[int, int]]:
+    """The offsets at each of these instants, which are in order; a later one never has lower offsets.
+
+    Where two of them agree, so does what is between: a topic on which little happens is asked twice, however many wait.
+    """
+    found = {instant: offsets_at(instant) for instant in (instants[0], instants[-1])}
+    stretches = [(0, len(instants) - 1)]
+    while stretches:
+        first, last = stretches.pop()
+        low, high = found[instants[first]], found[instants[last]]
+        if low == high:
+            found.update(dict.fromkeys(instants[first:last], low))
+        elif last - first > 1:
+            middle = (first + last) // 2
+            found[instants[middle]] = offsets_at(instants[middle])
+            stretches += [(first, middle), (middle, last)]
+    return found
 
 
 def _output(event: Mapping[str, Any]) -> str:
