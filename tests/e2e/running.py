@@ -42,11 +42,17 @@ def document(*arguments: str | Path, env: Mapping[str, str] | None = None) -> An
 class Process:
     """A long-running command; its output goes to a file. Ended, if need be by force, at the end of the context."""
 
-    def __init__(self, *arguments: str | Path, output: Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *arguments: str | Path,
+        output: Path,
+        env: Mapping[str, str] | None = None,
+        program: tuple[str, ...] = PROGRAM,
+    ) -> None:
         self.output = output
         with output.open("ab") as file:
             self._process = subprocess.Popen(
-                [*PROGRAM, *map(str, arguments)],
+                [*program, *map(str, arguments)],
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
@@ -76,6 +82,12 @@ class Process:
 
         eventually(look, timeout_s, f"{text!r} in:\n{self.said}")
         return self.said
+
+    def died(self) -> bool:
+        """Whether it was killed; anything else that ended it is a fault."""
+        ended = self._process.poll()
+        assert ended in (None, -signal.SIGKILL), f"ended with {ended}: {self.said}"
+        return ended is not None
 
     def kill(self) -> None:
         """As ``kill -9`` does."""

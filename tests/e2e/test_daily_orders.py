@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -13,35 +14,38 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
+import pytest
 
+from tests.e2e.installation import WAIT_S, ended, found_below, installed
 from tests.e2e.running import CLEAN, dev, document, eventually, settings_of, tidewheel
 from tests.notifier.receiver import receiving
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "daily_orders"
 ENGINE = Path(__file__).parents[1] / "worker" / "detached_engine.py"
 PASSWORD = "the-warehouse-lets-me-in"
-WAIT_S = 120
+TOPICS = ("landing.files", "cdc.orders.done")
+ON_KAFKA = pytest.param("kafka", marks=(pytest.mark.kafka, pytest.mark.postgres))
 
 
 @dataclass
 class Site:
-    """The example at work, and what its surroundings took in."""
+    """The example at work, and what its surroundings took in. ``prefix`` begins the names of its topics."""
 
     env: dict[str, str]
+    prefix: str
     published: Path
     quarantined: list[dict[str, Any]]
 
     def announce(self, kind: str, file: str, day: str) -> None:
         value = json.dumps({"kind": kind, "file_id": file, "day": day})
-        document("publish", "landing.files", "--value", value, env=self.env)
+        document("publish", f"{self.prefix}landing.files", "--value", value, env=self.env)
 
     def changes_are_in(self, day: str) -> None:
-        document("publish", "cdc.orders.done", "--key", day, "--value", json.dumps({"day": day}), env=self.env)
+        value = json.dumps({"day": day})
+        document("publish", f"{self.prefix}cdc.orders.done", "--key", day, "--value", value, env=self.env)
 
     def get(self, *path: str) -> Any:
-        answer = httpx.get("/".join((self.env["TIDEWHEEL_API"], "api/v1/dags", *path)), timeout=20)
-        return answer.json() if answer.status_code == 200 else None
+        return found_below(self.env["TIDEWHEEL_API"], *path)
 
     def until_deferred(self, run_id: str, task: str) -> None:
         def deferred() -> bool:
@@ -51,11 +55,7 @@ class Site:
         eventually(deferred, WAIT_S, f"{run_id} waits at {task}")
 
     def ended(self, dag: str, run_id: str) -> Any:
-        def over() -> Any:
-            run = self.get(dag, "runs", run_id)
-            return run if run is not None and run["state"] in {"success", "failed", "cancelled"} else None
-
-        return eventually(over, WAIT_S, f"the end of {dag} {run_id}")
+        return ended(self.env["TIDEWHEEL_API"], dag, run_id)
 
     def states(self, run_id: str) -> dict[str, str]:
         """Of the tasks; of a fan-out's instances by their index."""
@@ -66,9 +66,19 @@ class Site:
         return self.get("daily_orders", "runs", run_id, "tasks", task)["output"]
 
 
-@contextmanager
-def site(directory: Path) -> Iterator[Site]:
+@dataclass
+class Surroundings:
     """The example with what only its owners have put in its place: the image, the quarantine's address, the disk."""
+
+    flows: Path
+    env: dict[str, str]
+    published: Path
+    quarantined: list[dict[str, Any]]
+
+
+@contextmanager
+def surroundings(directory: Path) -> Iterator[Surroundings]:
+    """All of it but the engine."""
     flows, image, engine = directory / "flows", directory / "image", directory / "engine"
     shutil.copytree(EXAMPLE, flows, ignore=shutil.ignore_patterns(".tidewheel", "build", "__pycache__"))
     for made in (image, directory / "containers", directory / "scratch"):
@@ -76,7 +86,7 @@ def site(directory: Path) -> Iterator[Site]:
     published = directory / "published"
     program(image / "publish", f'echo "$*" >> {shlex.quote(str(published))}')
     program(engine, f'exec {shlex.quote(sys.executable)} -S {shlex.quote(str(ENGINE))} "$@"')
-    surroundings = {
+    env = {
         "TIDEWHEEL_SECRET_WAREHOUSE_PASSWORD": PASSWORD,
         "TIDEWHEEL_CONTAINER_ENGINE": str(engine),
         "ENGINE_STATE": str(directory / "containers"),
@@ -92,8 +102,40 @@ def site(directory: Path) -> Iterator[Site]:
             # No slot comes due, whatever the time is: its run would have the only place of `max_runs`.
             ("# start: 2026-01-01", "start: 2100-01-01"),
         )
-        with dev(flows, env=surroundings) as (_, env):
-            yield Site({**env, **settings_of(flows)}, published, quarantine.taken)
+        yield Surroundings(flows, env, published, quarantine.taken)
+
+
+@contextmanager
+def embedded(directory: Path) -> Iterator[Site]:
+    """`tidewheel dev` on it."""
+    with surroundings(directory) as found, dev(found.flows, env=found.env) as (_, env):
+        yield Site({**env, **settings_of(found.flows)}, "", found.published, found.quarantined)
+
+
+@contextmanager
+def on_kafka(directory: Path, kafka: str, postgres: str) -> Iterator[Site]:
+    """A process for each service; the topics are a real Kafka's."""
+    with surroundings(directory) as found, installed(directory, kafka, postgres) as site:
+        for topic in TOPICS:
+            site.create_topic(topic, 2)
+            patch(found.flows / "daily_orders.yaml", (f"topic: {topic}", f"topic: {site.prefix}{topic}"))
+        pools = ("--pool", "default=8", "--pool", "warehouse=8")
+        site.start("worker", "worker", *pools, "--project", found.flows, env=found.env)
+        site.start("listener", "listener")
+        site.start("waiter", "waiter")
+        document("deploy", found.flows, env=site.env)
+        yield Site(site.env, site.prefix, found.published, found.quarantined)
+
+
+@pytest.fixture(params=["embedded", ON_KAFKA])
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    """The example at work on either log."""
+    with contextlib.ExitStack() as stack:
+        if request.param == "embedded":
+            yield stack.enter_context(embedded(tmp_path))
+        else:
+            kafka, postgres = (request.getfixturevalue(name) for name in ("kafka_address", "dsn"))
+            yield stack.enter_context(on_kafka(tmp_path, kafka, postgres))
 
 
 def program(path: Path, script: str) -> None:
@@ -109,21 +151,20 @@ def patch(file: Path, *changes: tuple[str, str]) -> None:
     file.write_text(text)
 
 
-def test_two_days_of_orders(tmp_path: Path) -> None:
-    with site(tmp_path) as here:
-        good_day(here, tmp_path / "scratch")
-        thin_day(here)
-        runs = {run["run_id"]: run["state"] for run in document("runs", "daily_orders", env=here.env)}
-        assert runs == {"trigger__late_file:f1": "success", "trigger__late_file:f2": "success"}
-        proof = document("verify", env=here.env)
-        assert (proof["ok"], proof["violations"]) == (True, [])
+def test_two_days_of_orders(site: Site, tmp_path: Path) -> None:
+    good_day(site, tmp_path / "scratch")
+    thin_day(site)
+    runs = {run["run_id"]: run["state"] for run in document("runs", "daily_orders", env=site.env)}
+    assert runs == {"trigger__late_file:f1": "success", "trigger__late_file:f2": "success"}
+    proof = document("verify", env=site.env)
+    assert (proof["ok"], proof["violations"]) == (True, [])
 
-        def agrees() -> bool:
-            done = tidewheel("projection", "verify", "--json", env=here.env)
-            return bool(json.loads(done.stdout)["ok"])
+    def agrees() -> bool:
+        done = tidewheel("projection", "verify", "--json", env=site.env)
+        return bool(json.loads(done.stdout)["ok"])
 
-        eventually(agrees, WAIT_S, "the read model says what the journal says")
-        assert document("dead-letters", env=here.env) == []
+    eventually(agrees, WAIT_S, "the read model says what the journal says")
+    assert document("dead-letters", env=site.env) == []
 
 
 def good_day(here: Site, scratch: Path) -> None:

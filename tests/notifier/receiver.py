@@ -13,12 +13,13 @@ from tidewheel_services.notifier.targets import Target
 
 
 class Receiver:
-    """What has arrived. ``status`` is answered; while ``hanging`` is set nothing is."""
+    """What has arrived. ``status`` is answered, after ``on_arrival``; while ``hanging`` is set nothing is."""
 
     def __init__(self) -> None:
         self.status = 200
         self.hanging = threading.Event()
         self.let_go = threading.Event()
+        self.on_arrival: Callable[[], None] = lambda: None
         self.taken: list[dict[str, Any]] = []
         self.tries = 0
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
@@ -58,6 +59,7 @@ def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
                 return
             if receiver.status == 200:
                 receiver.taken.append(body)
+            receiver.on_arrival()
             self.send_response(receiver.status)
             self.end_headers()
 
