@@ -21,8 +21,8 @@ from tests.chaos.plan import FLAPPING, deal
 from tests.chaos.site import Site
 
 REPORT = Path("build/chaos.json")
-#: Eight decks and a bit: 300 of them kill or stop a process, whatever the seed.
-CYCLES = 384
+#: Six decks: 312 of them kill or stop a process, whatever the seed.
+CYCLES = 372
 
 console = Console(width=160, highlight=False)
 

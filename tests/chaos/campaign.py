@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable
 
 import psycopg
 
+from tests.chaos.landing import RunKey
 from tests.chaos.ledger import read_ledger
 from tests.chaos.load import write_dags
 from tests.chaos.outcome import Card, NotReached, Outcome
 from tests.chaos.plan import FAULTS
 from tests.chaos.site import PARTITIONS, WORKERS, Site
-from tests.chaos.verdict import Verdict, judge
+from tests.chaos.verdict import Verdict, judge, runs_of, to_be_told
 from tests.e2e.running import eventually, tidewheel
 from tidewheel.log.interface import JOURNALS
 
@@ -44,17 +45,21 @@ class Campaign:
         site = self._site
         site.restore()
         site.load.stop()
+        site.landing.stop()
+        wanted = site.landing.wanted()
         # Schedules end; a pause would leave a run that has just been created waiting.
-        write_dags(site.home / "dags", PARTITIONS, schedules=False)
+        write_dags(site.home / "dags", PARTITIONS, site.api, schedules=False)
         deploy = ("deploy", site.home / "dags", "--api", site.api)
         eventually(lambda: tidewheel(*deploy, env=self._env).returncode == 0, 60, "the DAGs without schedules")
-        self._await_peace()
+        self._await_peace(wanted)
         for name in WORKERS:
             site.members[name].stop()
         for name in ("s1", "s2"):
             site.members[name].stop()
         eventually(site.journal.reached_end, 60, "the reader to reach the journal's end")
-        return judge(site.journal, site.load, read_ledger(site.ledger), self._violations())
+        site.load.named |= site.landing.asked
+        told = self._told()
+        return judge(site.journal, site.load, wanted, told, read_ledger(site.ledger), self._violations())
 
     @property
     def _env(self) -> dict[str, str]:
@@ -76,12 +81,21 @@ class Campaign:
         outcome.refused = site.journal.counts["ReportRefused"] - counts["ReportRefused"]
         return outcome
 
-    def _await_peace(self) -> None:
-        """Until every run has ended. One that has not by then is for the verdict."""
+    def _await_peace(self, wanted: Iterable[RunKey]) -> None:
+        """Until every run has come and ended, and is told of. What has not by then is for the verdict."""
         journal, deadline = self._site.journal, time.monotonic() + SETTLE_S
-        while (journal.open_runs() or not journal.reached_end()) and time.monotonic() < deadline:
+
+        def busy() -> bool:
+            if journal.open_runs() or not journal.reached_end() or any(run not in journal.created for run in wanted):
+                return True
+            return bool(to_be_told(journal) - runs_of(self._told()))
+
+        while busy() and time.monotonic() < deadline:
             self._site.restart_ended()
             time.sleep(0.2)
+
+    def _told(self) -> list[str]:
+        return [str(taken["message"]) for taken in list(self._site.target.taken)]
 
     def _violations(self) -> list[str]:
         """What the engine's own proofs say, by the commands that an operator would run."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from tests.chaos.journal import now_ms
 from tests.chaos.outcome import Card, NotReached, Outcome
 from tests.chaos.scheduler_process import LEASE_MS
-from tests.chaos.site import SCHEDULERS, WORKERS, Site
+from tests.chaos.site import LISTENERS, SCHEDULERS, WORKERS, Site
 from tests.chaos.striking import strike
 from tidewheel.core.commands import ReportSuccess
 from tidewheel.log.interface import COMMANDS, Append
@@ -172,7 +172,7 @@ def cut(site: Site, card: Card, rng: random.Random) -> Outcome:
     """Break one process's connections to the broker, or everybody's to Postgres."""
     if card.step == "postgres":
         return strike(site, Outcome(card=card, victim="postgres"), site.shards, site.postgres_proxy.cut)
-    victim = rng.choice(site.running((*SCHEDULERS, *WORKERS, "projector", "api")))
+    victim = rng.choice(site.running((*SCHEDULERS, *WORKERS, *LISTENERS, "waiter", "notifier", "projector", "api")))
     return strike(site, Outcome(card=card, victim=victim), site.shards, lambda: site.kafka.cut(victim))
 
 

@@ -65,6 +65,8 @@ class JournalReader:
         self._thread = threading.Thread(target=self._follow, name="journal-reader", daemon=True)
         #: Causes of each run's creation: more than one is a doubled run.
         self.created: dict[RunKey, list[str]] = defaultdict(list)
+        #: The record that a run says it answers, of those that triggers made.
+        self.origins: dict[RunKey, str] = {}
         self.ended: dict[RunKey, list[str]] = defaultdict(list)
         self.leases: dict[Attempt, tuple[str, int]] = {}
         self.started: dict[Attempt, int] = {}
@@ -120,6 +122,11 @@ class JournalReader:
                 if results == ["TaskSucceeded"] and attempt in self.leases
             ]
 
+    def succeeded_runs(self) -> set[RunKey]:
+        """Those that ended well."""
+        with self._lock:
+            return {run for run, ends in self.ended.items() if e.RunSucceeded.__name__ in ends}
+
     def open_runs(self) -> set[RunKey]:
         """Created and not yet ended."""
         with self._lock:
@@ -163,6 +170,8 @@ class JournalReader:
         match event:
             case e.RunCreated():
                 self.created[event.dag, event.run_id].append(cause)
+                if event.origin:
+                    self.origins[event.dag, event.run_id] = event.origin
             case e.RunSucceeded() | e.RunFailed() | e.RunCancelled():
                 self.ended[event.dag, event.run_id].append(type(event).__name__)
             case e.TaskEvent():
@@ -193,8 +202,8 @@ class JournalReader:
                 pass
 
     def _saw_start(self, attempt: Attempt, started_ms: int, shard: int) -> None:
-        """A short task's end comes without its start having been reported."""
-        if attempt not in self.started:
+        """A short task's end comes without its start having been reported. What waits is leased to nobody."""
+        if attempt in self.leases and attempt not in self.started:
             self.started[attempt] = started_ms
             for watch in self._watches:
                 watch.saw(shard, self.leases[attempt][1], started_ms)

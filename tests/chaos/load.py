@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 from confluent_kafka import KafkaError, Message, Producer
 
+from tests.chaos.landing import TOPIC, triggers_of
 from tidewheel.log.partition import partition_of
 
 #: Tasks of each shape, so that the verdict knows what a run must come to.
@@ -34,7 +35,17 @@ SHAPES: dict[str, list[dict[str, object]]] = {
     ],
     "slow": [{"id": "slow", "python": "effects:work", "with": {"seconds": 2.0}}],
     "timed": [{"id": "tick", "python": "effects:work"}],
+    # Started by records of the user's own (``landing``); the API's address is put in when the files are written.
+    "fed": [{"id": "take", "python": "effects:work"}],
+    "waits": [
+        {"id": "record", "wait_for": {"kafka": {"topic": TOPIC, "match": "${{ event.value.run == run.id }}"}}},
+        {"id": "answer", "needs": ["record"], "wait_for": {"http": {"url": "API/healthz", "every": "1s"}}},
+    ],
 }
+#: Shapes of whose runs the notifier tells.
+TOLD = ("fed", "waits")
+#: Its target.
+TARGET = "campaign"
 _MIX = ("chain", "fan", "chain", "retry", "chain", "slow")
 _ANSWER_S = 10.0
 
@@ -53,13 +64,13 @@ def dags(partitions: int) -> dict[str, dict[int, str]]:
     return found
 
 
-def write_dags(directory: Path, partitions: int, *, schedules: bool = True) -> int:
-    """Write their files; gives how many."""
+def write_dags(directory: Path, partitions: int, api: str, *, schedules: bool = True) -> int:
+    """Write their files; gives how many. ``api`` is its address."""
     directory.mkdir(parents=True, exist_ok=True)
     written = 0
     for shape, names in dags(partitions).items():
         for name in names.values():
-            document = {
+            document: dict[str, object] = {
                 "id": name,
                 "defaults": {"infra_retries": 1000},
                 "concurrency": {"max_runs": 1000},
@@ -67,14 +78,23 @@ def write_dags(directory: Path, partitions: int, *, schedules: bool = True) -> i
             }
             if shape == "timed" and schedules:
                 document["schedule"] = {"every": "5s"}
-            (directory / f"{name}.yaml").write_text(json.dumps(document))
+            if shape == "fed":
+                document["triggers"] = triggers_of(name)
+            if shape in TOLD:
+                document["notify"] = [{"events": ["run_succeeded"], "to": [TARGET]}]
+            (directory / f"{name}.yaml").write_text(json.dumps(document).replace("API/", f"{api}/"))
             written += 1
     return written
 
 
+def shape_of(dag: str) -> str:
+    """What kind of DAG of ours it is."""
+    return dag.rpartition("_")[0]
+
+
 def tasks_of(dag: str) -> set[str]:
     """The tasks of a DAG of ours."""
-    return {str(task["id"]) for task in SHAPES[dag.rpartition("_")[0]]}
+    return {str(task["id"]) for task in SHAPES[shape_of(dag)]}
 
 
 class Load:

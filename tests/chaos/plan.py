@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 
+from tests.chaos import faults_followers as followers
 from tests.chaos import faults_others as others
 from tests.chaos import faults_schedulers as schedulers
 from tests.chaos.outcome import Card, Outcome
@@ -27,6 +28,12 @@ FAULTS: dict[str, Fault] = {
     "projector-stop": others.fault_projector,
     "api-kill": others.fault_api,
     "api-stop": others.fault_api,
+    "listener-kill": followers.fault_follower,
+    "listener-stop": followers.fault_follower,
+    "waiter-kill": followers.fault_follower,
+    "waiter-stop": followers.fault_follower,
+    "notifier-kill": followers.fault_follower,
+    "notifier-stop": followers.fault_follower,
     "broker-kill": others.fault_broker,
     "broker-restart": others.fault_broker,
     "broker-pause": others.fault_broker,
@@ -52,6 +59,12 @@ _DECK: Sequence[tuple[str, str]] = (
     ("projector-stop", "idle"),
     ("api-kill", "idle"),
     ("api-stop", "idle"),
+    ("listener-kill", "writing written committing committed"),
+    ("listener-stop", "written committing"),
+    ("waiter-kill", "writing written idle"),
+    ("waiter-stop", "writing"),
+    ("notifier-kill", "telling idle"),
+    ("notifier-stop", "telling"),
     ("broker-kill", "hard"),
     ("broker-restart", "clean"),
     ("broker-pause", "frozen"),
@@ -61,7 +74,15 @@ _DECK: Sequence[tuple[str, str]] = (
     ("slow", "late frozen postgres"),
 )
 #: What a Postgres that comes and goes means for its clients.
-FLAPPING = ("postgres", "cut:postgres", "slow:postgres", "projector-kill", "projector-stop")
+FLAPPING = (
+    "postgres",
+    "cut:postgres",
+    "slow:postgres",
+    "projector-kill",
+    "projector-stop",
+    "waiter-kill",
+    "notifier-kill",
+)
 DECK = tuple(Card(kind, step) for kind, steps in _DECK for step in steps.split())
 
 

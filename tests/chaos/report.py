@@ -57,12 +57,16 @@ class Figures(msgspec.Struct, kw_only=True):
     lost: int
     doubled: int
     ledger_without_lease: int
+    invented: int
+    untold: int
     violations: int
     stale_reports_refused: int
     failover_s: Spread | None
     silent_shards: int
     runs: int
     accepted_triggers: int
+    landed: int
+    told_again: int
     tasks: int
     attempts: int
     repeated_effects: int
@@ -89,12 +93,16 @@ def figures(
         lost=len(verdict.lost),
         doubled=len(verdict.doubled),
         ledger_without_lease=len(verdict.ledger_without_lease),
+        invented=len(verdict.invented),
+        untold=len(verdict.untold),
         violations=len(verdict.violations),
         stale_reports_refused=refused,
         failover_s=_spread(outcomes),
         silent_shards=sum(len(outcome.silent) for outcome in outcomes),
         runs=verdict.runs,
         accepted_triggers=verdict.accepted,
+        landed=verdict.landed,
+        told_again=verdict.told_again,
         tasks=verdict.tasks,
         attempts=verdict.attempts,
         repeated_effects=verdict.repeated_effects,
@@ -111,7 +119,7 @@ def failures(found: Figures, *, vacuous: bool = True, late: bool = True) -> list
     if late and found.failover_s is not None and found.failover_s.p95 >= FAILOVER_S_MAX:
         failed.append(f"p95 of the fail-over is {found.failover_s.p95:g} s, not below {FAILOVER_S_MAX:g} s")
     if vacuous:
-        for name in ("runs", "kills_and_pauses", "inside_transaction", "stale_reports_refused"):
+        for name in ("runs", "landed", "kills_and_pauses", "inside_transaction", "stale_reports_refused"):
             if not getattr(found, name):
                 failed.append(f"{name} is 0: this campaign proves nothing")
     return failed

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import httpx
@@ -14,9 +14,12 @@ from confluent_kafka.admin import AdminClient
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tests.chaos.journal import JournalReader
-from tests.chaos.load import Load, write_dags
+from tests.chaos.landing import Landing
+from tests.chaos.load import TARGET, Load, dags, write_dags
 from tests.chaos.members import Member
 from tests.e2e.running import document, eventually
+from tests.notifier.beginning import has_begun
+from tests.notifier.receiver import receiving
 from tidewheel.log.interface import TRIGGERS
 from tidewheel.log.opening import open_log
 from tidewheel.testing.kafka_broker import KafkaBroker, free_port
@@ -30,6 +33,9 @@ GROUP = PREFIX + "schedulers"
 PARTITIONS = 4
 SCHEDULERS = ("s1", "s2")
 WORKERS = ("w1", "w2")
+LISTENERS = ("l1", "l2")
+#: One record of the user's own for so many other requests.
+LANDING_SHARE = 1 / 6
 
 _ROOT = Path(__file__).parents[2]
 _TIDEWHEEL = ("-m", "tidewheel_services.cli")
@@ -143,9 +149,10 @@ class Site:
         """Start it again on its data; its socket keeps its place."""
         self.postgres.start()
 
-    def member(self, name: str, command: tuple[str, ...]) -> Member:
+    def member(self, name: str, command: tuple[str, ...], more: Mapping[str, str] | None = None) -> Member:
         """A process of the installation, not started, with a client id of its own and the proxies in its settings."""
         env = {
+            **(more or {}),
             "TIDEWHEEL_LOG": f"{self.url}&client.id={name}",
             "TIDEWHEEL_POSTGRES": self.dsn,
             "TIDEWHEEL_INSTANCE": name,
@@ -207,6 +214,12 @@ class Site:
             self.members[name] = self.scheduler(name)
         for name in WORKERS:
             self.members[name] = self.member(name, (*_TIDEWHEEL, *worker, project))
+        for name in LISTENERS:
+            self.members[name] = self.member(name, (*_TIDEWHEEL, "listener"))
+        self.members["waiter"] = self.member("waiter", (*_TIDEWHEEL, "waiter"))
+        self.target = stack.enter_context(receiving())
+        told = {f"TIDEWHEEL_NOTIFY_{TARGET.upper()}": self.target.url()}
+        self.members["notifier"] = self.member("notifier", (*_TIDEWHEEL, "notifier"), told)
         self.members["projector"] = self.member("projector", (*_TIDEWHEEL, "projector"))
         self.members["api"] = self.member("api", (*_TIDEWHEEL, "api", "--port", self.api.rpartition(":")[2]))
         for member in self.members.values():
@@ -216,16 +229,21 @@ class Site:
             self.members[name].wait_until_up("scheduler is up")
         self.members["api"].wait_until_up("api is up")
         eventually(lambda: httpx.get(f"{self.api}/ready").status_code == 200, 60, "the API to be ready")
+        eventually(lambda: has_begun(self.dsn), 60, "the notifier to have begun")
 
     def _start_load(self, stack: contextlib.ExitStack) -> None:
         self.journal = JournalReader(self.log)
         self.journal.start()
         stack.callback(self.journal.stop)
-        written = write_dags(self.home / "dags", PARTITIONS)
+        written = write_dags(self.home / "dags", PARTITIONS, self.api)
         env = {"TIDEWHEEL_API": self.api, "PYTHONPATH": _PYTHONPATH}
         assert len(document("deploy", self.home / "dags", env=env)) == written
         self.load = Load(self.api, self.direct, PREFIX + TRIGGERS, PARTITIONS, self._rate)
         self.load.start()
+        fed, wait = (list(dags(PARTITIONS)[shape].values()) for shape in ("fed", "waits"))
+        rate = self._rate * LANDING_SHARE
+        self.landing = Landing(self.direct, PREFIX + TRIGGERS, fed, wait, rate=rate, replicas=self._size)
+        self.landing.start()
         with self.journal.watch(self.shards) as watch:
             watch.begin()
             assert watch.done.wait(60), f"no task starts on shards {sorted(self.shards - watch.found.keys())}"

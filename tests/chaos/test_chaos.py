@@ -21,6 +21,9 @@ CARDS = (
     Card("held-commit", "cut"),
     Card("scheduler-stop", "committing"),
     Card("projector-kill", "committing"),
+    Card("listener-kill", "committing"),
+    Card("waiter-kill", "writing"),
+    Card("notifier-kill", "telling"),
     # What a stopped worker had may have been ended by its supervisor without a word: this is a stale report for sure.
     Card("repeated-report", "ended"),
 )
@@ -39,5 +42,5 @@ def test_nothing_is_lost_or_doubled_by_a_few_faults(tmp_path: Path) -> None:
     )
     # How late is for the long form, which has the machine to itself.
     assert not report.failures(found, late=False), "\n".join(told)
-    assert (found.cycles, found.kills_and_pauses, found.inside_transaction) == (6, 4, 3), "\n".join(told)
+    assert (found.cycles, found.kills_and_pauses, found.inside_transaction) == (9, 7, 3), "\n".join(told)
     assert found.held_end_txn.held == found.held_end_txn.refused == 1, "\n".join(told)

@@ -16,6 +16,7 @@ class Api(IntEnum):
 
     PRODUCE = 0
     FETCH = 1
+    OFFSET_COMMIT = 8
     OFFSET_FETCH = 9
     JOIN_GROUP = 11
     HEARTBEAT = 12
