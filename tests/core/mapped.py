@@ -18,10 +18,10 @@ CEL = Rules(evaluator=CelEvaluator())
 WHERE: dict[str, Any] = {"dag": "d", "run_id": "r"}
 
 
-def begun(*tasks: Task, **more: Any) -> Outcome:
+def begun(*tasks: Task, rules: Rules = CEL, **more: Any) -> Outcome:
     """The DAG is deployed, and its run ``r`` has started."""
     deploy = c.DeployDag(dag="d", version="v1", definition=definition(workflow(*tasks, **more)))
-    return given(Dag(dag="d"), rules=CEL).when(deploy, at=NOW).when(c.StartRun(dag="d", run_id="r"), at=NOW)
+    return given(Dag(dag="d"), rules=rules).when(deploy, at=NOW).when(c.StartRun(dag="d", run_id="r"), at=NOW)
 
 
 def lease(outcome: Outcome, name: str, attempt: int = 1) -> Outcome:

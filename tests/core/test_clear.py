@@ -351,7 +351,10 @@ def test_a_live_instance_that_is_cleared_takes_its_turn_again() -> None:
 
 def test_a_large_clear_is_told_in_several_events() -> None:
     scene = begun(
-        task("m", for_each=list(range(3_000)), max_parallel=1, max_items=3_000), task("n", for_each=[1]), task("x")
+        task("m", for_each=list(range(3_000)), max_parallel=1, max_items=3_000),
+        task("n", for_each=[1]),
+        task("x"),
+        rules=msgspec.structs.replace(CEL, step=5_000),
     )
     scene = clear(scene.when(c.CancelRun(**WHERE), at=NOW), only_failed=True)
     cleared = [event for event in scene.decision.events if isinstance(event, e.TasksCleared)]

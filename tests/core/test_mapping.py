@@ -6,13 +6,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from mapped import WHERE, begun, fail, kinds, lease, succeed
+from mapped import CEL, WHERE, begun, fail, kinds, lease, succeed
 from scenes import NOW, task
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
-from tidewheel.core.deadlines import timers_of
-from tidewheel.core.decide.mapping import STEP
+from tidewheel.core.deadlines import AT_ONCE, timers_of
 from tidewheel.core.mapping import Fan, index_of, instance_name, written_task
 from tidewheel.core.rules import ITEM_BYTES_MAX, ITEMS_BYTES_MAX
 
@@ -94,10 +93,10 @@ def test_max_parallel_lets_one_begin_for_each_that_ends() -> None:
 
 
 def test_a_large_fan_out_begins_in_steps_a_turn_apart() -> None:
-    outcome = begun(task("m", for_each=list(range(2 * STEP + 1)), max_items=1_000))
-    more = c.BeginInstances(**WHERE, task="m")
-    assert list(timers_of(outcome.decision.state, 100)) == [(NOW, more)]
-    for expected in (STEP, 1):
+    outcome = begun(task("m", for_each=list(range(2 * CEL.step + 1)), max_items=1_000))
+    more = c.ContinueRun(**WHERE)
+    assert list(timers_of(outcome.decision.state, 100)) == [(AT_ONCE, more)]
+    for expected in (CEL.step, 1):
         outcome = outcome.when(more, at=NOW)
         assert len(outcome.decision.events) == expected
     assert list(timers_of(outcome.decision.state, 100)) == []
@@ -123,6 +122,7 @@ def test_fail_fast_ends_the_others_and_the_task_with_the_last_of_them() -> None:
     outcome = fail(outcome, "m[1]")
     assert kinds(outcome) == [
         ("TaskFailed", "m[1]"),
+        ("TaskCancelRequested", "m"),
         ("TaskCancelRequested", "m[0]"),
         ("TaskCancelled", "m[2]"),
         ("TaskCancelled", "m[3]"),

@@ -105,7 +105,7 @@ class Crew:
     ended: int = 0
 
     def __post_init__(self) -> None:
-        self.engine = BareEngine(Rules(evaluator=EVALUATOR), START_MS)
+        self.engine = BareEngine(Rules(evaluator=EVALUATOR, step=self.rng.choice([1, 2, 200])), START_MS)
         self._slots = {"w0": self.rng.randint(2, 8), "w1": self.rng.randint(1, 4)}
         self._joined = self._seen = 0
         self._reports: list[c.Report] = []

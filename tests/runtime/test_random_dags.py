@@ -121,6 +121,7 @@ def _none_skipped_is_hasty(rule: TriggerRule, tally: Tally, needs: int) -> Verdi
         ("flow.start_runs", lambda *_: None),
         ("lease.release", lambda *_, **__: None),
         ("mapping.end_cancelled", lambda *_, **__: None),
+        ("lease.RunState.stops", lambda *_: False),
         ("task.queue_held", lambda *_: None),
     ],
 )

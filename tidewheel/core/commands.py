@@ -461,12 +461,11 @@ class ResumeTask(AttemptCommand, frozen=True, kw_only=True):
     """The instant that a deferred attempt waits for has come, or the end of its time."""
 
 
-class BeginInstances(Command, frozen=True, kw_only=True):
-    """More instances of a mapped task may begin: a large fan-out is begun in steps, so that nobody waits for it."""
+class ContinueRun(Command, frozen=True, kw_only=True):
+    """A run goes on with what was too much for one decision: the next of its tasks begin, or are ended."""
 
     dag: str
     run_id: str
-    task: str
 
 
 class ExpireWorker(Command, frozen=True, kw_only=True):
@@ -516,7 +515,7 @@ DagCommand = (
     | RetryTask
     | ExpireQueued
     | ResumeTask
-    | BeginInstances
+    | ContinueRun
 )
 PoolCommand = (
     ConfigurePool | JoinPool | RenewWorker | LeavePool | EnqueueTask | ReleaseSlot | ExpireWorker | AllocateSlots
@@ -528,7 +527,7 @@ TIMERS = (
     RetryTask,
     ExpireQueued,
     ResumeTask,
-    BeginInstances,
+    ContinueRun,
     ExpireWorker,
     AllocateSlots,
 )

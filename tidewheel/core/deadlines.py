@@ -10,15 +10,13 @@ from collections.abc import Iterator
 from operator import attrgetter, itemgetter
 from typing import Final, TypeAlias
 
-import msgspec
-
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.attempt import attempt_fields
 from tidewheel.core.calendar import fires_at, next_slot
-from tidewheel.core.mapping import written_task
 from tidewheel.core.overdue import next_deadline
 from tidewheel.core.state import Aggregate, Dag, Pool, RunState
+from tidewheel.core.steps import has_more
 from tidewheel.core.waits import wait_of
 
 Timer: TypeAlias = (
@@ -28,7 +26,7 @@ Timer: TypeAlias = (
     | c.ExpireQueued
     | c.RetryTask
     | c.ResumeTask
-    | c.BeginInstances
+    | c.ContinueRun
     | c.ExpireWorker
 )
 
@@ -64,6 +62,8 @@ def due_at(state: Aggregate, timer: Timer, backlog_runs: int) -> int | None:
         return None
     if isinstance(timer, c.FireDeadline):
         return next_deadline(state, run)
+    if isinstance(timer, c.ContinueRun):
+        return AT_ONCE if has_more(state, run) else None
     task = run.task(timer.task)
     match timer:
         case c.ExpireLease():
@@ -72,20 +72,11 @@ def due_at(state: Aggregate, timer: Timer, backlog_runs: int) -> int | None:
             attempt = task.attempt + (task.phase != "queued")
             return _queue_deadline(state, run, timer.task) if timer.attempt == attempt else None
         case c.RetryTask():
-            return task.retry_at if task.phase == "retrying" else None
+            return task.retry_at if task.phase == "retrying" and not run.stops(timer.task) else None
         case c.ResumeTask():
             wait = task.waiting(timer.attempt)
-            return None if wait is None or task.cancel_requested else wait.wakes_at
-        case c.BeginInstances():
-            return task.started_at if _may_begin(state, run, timer.task) else None
-
-
-def _may_begin(state: Dag, run: RunState, name: str) -> bool:
-    """Whether instances of a mapped task wait for nothing but a turn."""
-    fan = run.task(name).fan
-    if fan is None or run.cancel_requested or run.phase != "running" or run.task(name).then:
-        return False
-    return fan.room(state.definitions[run.version].tasks[name].max_parallel) > 0
+            over = wait is None or task.cancel_requested or run.stops(timer.task)
+            return None if wait is None or over else wait.wakes_at
 
 
 def _queue_deadline(state: Dag, run: RunState, name: str) -> int | None:
@@ -142,11 +133,6 @@ def armed_by(event: e.Event, state: Aggregate, backlog_runs: int) -> tuple[int, 
             wait = None if asking is None else asking.task(event.task).waiting(event.attempt)
             again = None if wait is None else wait.wakes_at
             return None if again is None else (again, c.ResumeTask(**attempt_fields(event)))
-        case e.TaskExpanded():
-            return (event.at, c.BeginInstances(dag=event.dag, run_id=event.run_id, task=event.task))
-        case e.TasksCleared():
-            assert isinstance(state, Dag)
-            return _instances_armed_by(event, state)
         case e.WorkerJoined():
             return (event.expires_at, c.ExpireWorker(pool=event.pool, worker=event.worker))
         case e.RunCreated() if event.logical_date is None:
@@ -158,14 +144,27 @@ def armed_by(event: e.Event, state: Aggregate, backlog_runs: int) -> tuple[int, 
     return None
 
 
-def _instances_armed_by(event: e.TasksCleared, state: Dag) -> tuple[int, Timer] | None:
-    """The cleared instances of a mapped task, which an event of their own names, begin in steps."""
-    run = state.runs.get(event.run_id)
-    name = next(iter(msgspec.json.decode(event.tasks, type=list[str])), "")
-    mapped = written_task(name)
-    if run is None or mapped == name or not _may_begin(state, run, mapped):
+#: After any of these a run may have more to do than one decision does.
+_STEP_EVENTS = (
+    e.RunStarted,
+    e.RunCancelRequested,
+    e.DeadlineMissed,
+    e.TaskExpanded,
+    e.TaskCancelRequested,
+    e.TaskMarked,
+    e.TasksCleared,
+)
+
+
+def step_armed_by(event: e.Event, state: Aggregate) -> tuple[int, Timer] | None:
+    """The next step of the run that ``event`` is about, if it needs one."""
+    if not isinstance(event, _STEP_EVENTS):
         return None
-    return (event.at, c.BeginInstances(dag=event.dag, run_id=event.run_id, task=mapped))
+    assert isinstance(state, Dag)
+    run = state.runs.get(event.run_id)
+    if run is None or (isinstance(event, e.TaskEvent) and run.task(event.task).fan is None):
+        return None
+    return (AT_ONCE, c.ContinueRun(dag=event.dag, run_id=event.run_id)) if has_more(state, run) else None
 
 
 def deadline_armed_by(event: e.Event, state: Aggregate) -> tuple[int, Timer] | None:
@@ -194,6 +193,8 @@ def timers_of(state: Aggregate, backlog_runs: int) -> Iterator[tuple[int, Timer]
     for run in sorted(state.runs.values(), key=attrgetter("order")):
         if (passes := next_deadline(state, run)) is not None:
             yield (passes, c.FireDeadline(dag=state.dag, run_id=run.run_id))
+        if has_more(state, run):
+            yield (AT_ONCE, c.ContinueRun(dag=state.dag, run_id=run.run_id))
         for name, task in sorted(run.tasks.items(), key=itemgetter(0)):
             if task.live:
                 lease = c.ExpireLease(dag=state.dag, run_id=run.run_id, task=name, attempt=task.attempt)
@@ -206,9 +207,6 @@ def timers_of(state: Aggregate, backlog_runs: int) -> Iterator[tuple[int, Timer]
                 )
             elif task.phase == "retrying" and task.retry_at is not None:
                 yield (task.retry_at, c.RetryTask(dag=state.dag, run_id=run.run_id, task=name))
-            elif task.wait is not None:
-                if task.wait.wakes_at is not None and not task.cancel_requested:
-                    resume = c.ResumeTask(dag=state.dag, run_id=run.run_id, task=name, attempt=task.attempt)
-                    yield (task.wait.wakes_at, resume)
-            elif task.started_at is not None and _may_begin(state, run, name):
-                yield (task.started_at, c.BeginInstances(dag=state.dag, run_id=run.run_id, task=name))
+            elif task.wait is not None and task.wait.wakes_at is not None and not task.cancel_requested:
+                resume = c.ResumeTask(dag=state.dag, run_id=run.run_id, task=name, attempt=task.attempt)
+                yield (task.wait.wakes_at, resume)

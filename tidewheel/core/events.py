@@ -405,7 +405,7 @@ class TaskUpstreamFailed(TaskEvent, frozen=True, kw_only=True):
 
 
 class TaskCancelRequested(TaskEvent, frozen=True, kw_only=True):
-    """The worker is told to end the live attempt."""
+    """The worker is told to end the live attempt; of a mapped task: one instance has failed, the others are to end."""
 
     worker: str
     reason: str = ""

@@ -6,6 +6,8 @@ are at work, and ends with the last of them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 from msgspec.structs import replace
 
@@ -59,11 +61,11 @@ class Fan(msgspec.Struct, frozen=True):
             begun += 1
         return replace(self, begun=begun, early=tuple(one for one in self.early if one > begun) if self.early else ())
 
-    def with_waiting(self, index: int) -> Fan:
-        """The instance waits to begin once more."""
-        if index in self.early:
-            return replace(self, early=tuple(one for one in self.early if one != index))
-        return replace(self, again=tuple(sorted((*self.again, index))))
+    def with_waiting(self, indexes: Iterable[int]) -> Fan:
+        """The instances wait to begin once more."""
+        waiting = set(indexes)
+        early = tuple(one for one in self.early if one not in waiting)
+        return replace(self, again=tuple(sorted({*self.again, *waiting.difference(self.early)})), early=early)
 
 
 def instance_name(task: str, index: int) -> str:

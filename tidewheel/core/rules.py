@@ -45,6 +45,9 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     #: its live runs. A waiting run is about 1 KiB of memory beside its inputs.
     waiting_runs_max: int = 1_000
     waiting_bytes_max: int = 16 * 2**20
+    #: Tasks that one decision begins or ends beside what it was asked for; the rest of a run follows in steps of this
+    #: size, a turn of the scheduler apart (``core.steps``).
+    step: int = 200
     #: Live runs of all DAGs of one shard, and their bytes of inputs, before the shard reads no triggers.
     shard_runs_max: int = 10_000
     shard_bytes_max: int = 64 * 2**20

@@ -29,6 +29,7 @@ from tidewheel.core.state import (
     QueuePlace,
     RunState,
     SlotLease,
+    Stop,
     TaskState,
     Waiting,
 )
@@ -87,6 +88,7 @@ _STORED = (
     RunState,
     EndedRun,
     TaskState,
+    Stop,
     PoolWorker,
     Waiting,
     SlotLease,

@@ -20,7 +20,7 @@ from tidewheel.core.backfill import Backfill
 from tidewheel.core.commands import RunKind
 from tidewheel.core.coverage import Coverage
 from tidewheel.core.graph import Definition, Tally
-from tidewheel.core.mapping import Fan
+from tidewheel.core.mapping import Fan, written_task
 from tidewheel.core.ordered import Ordered
 from tidewheel.core.parent import Parent
 from tidewheel.core.shares import capacity_of
@@ -39,6 +39,13 @@ REMEMBERED_ENDS = 100
 #: How large the ended runs of a DAG that are kept with their tasks may be together, in bytes of what ``EndedRun`` says
 #: of its own. The newest stay, as many as the DAG's ``keep_runs`` says.
 KEPT_BYTES = 1 << 20
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """By whom and why a run, or the instances of a mapped task, are to end. Nothing of it begins any more."""
+
+    actor: str
+    reason: str
 
 
 class TaskState(msgspec.Struct, frozen=True):
@@ -72,6 +79,9 @@ class TaskState(msgspec.Struct, frozen=True):
     cancel_requested: bool = False
     #: What a person decided about it while it was live, for when it is not any more.
     then: str = ""
+    #: Of a mapped task: its instances are to end, and so many of those that have not were told so.
+    stop: Stop | None = None
+    told: int = 0
     #: Place among the DAG's tasks that wait for ``max_tasks``; None: not waiting there.
     ready_order: int | None = None
     upstreams: Tally = Tally()
@@ -85,6 +95,11 @@ class TaskState(msgspec.Struct, frozen=True):
     def live(self) -> bool:
         """Whether the current attempt holds a lease."""
         return self.phase in LIVE
+
+    @property
+    def untold(self) -> int:
+        """Of a mapped task: how many of its instances have neither ended nor been told to."""
+        return 0 if self.fan is None else self.fan.items - sum(self.fan.ended) - self.told
 
     def waiting(self, attempt: int) -> Wait | None:
         """What this attempt waits for; None if it is over, or never was deferred."""
@@ -104,7 +119,8 @@ class RunState(msgspec.Struct, frozen=True):
     interval_end: int | None = None
     inputs: str = "{}"
     created_at: int = 0
-    cancel_requested: bool = False
+    #: It was cancelled, or fails by a deadline.
+    stop: Stop | None = None
     started_at: int | None = None
     #: Indexes of the definition's deadlines that have fired.
     missed: tuple[int, ...] = ()
@@ -122,9 +138,18 @@ class RunState(msgspec.Struct, frozen=True):
     #: Of tasks that are gone, the last attempt: should they come back, they go on counting.
     attempts: Map[str, int] = Map()
 
+    @property
+    def cancel_requested(self) -> bool:
+        """Whether nothing of it starts any more: it ends once its live attempts have."""
+        return self.stop is not None
+
     def task(self, task: str) -> TaskState:
         """The state of a task that the run's definition has."""
         return self.tasks.get(task, UNTOUCHED)
+
+    def stops(self, task: str) -> bool:
+        """Whether nothing of the task begins any more, since its run is to end, or the instances that it is one of."""
+        return self.stop is not None or self.task(written_task(task)).stop is not None
 
 
 UNTOUCHED = TaskState()

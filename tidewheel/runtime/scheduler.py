@@ -18,6 +18,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 import structlog
 
+from tidewheel.core.commands import ContinueRun
+from tidewheel.core.deadlines import Timer
 from tidewheel.core.decide import resend_leases
 from tidewheel.core.expressions import Evaluator
 from tidewheel.core.rules import Rules
@@ -48,6 +50,8 @@ BATCH_RECORDS = 500
 #: One command may come to thousands of events. After a batch of more events than this, or one that could not be
 #: committed, fewer records are taken, down to one: else a batch too large for a transaction would be tried for ever.
 BATCH_EVENTS = 20_000
+#: Events that the timers of a turn have come to from which on runs that go on in steps wait for the next turn.
+STEPS_EVENTS = 2_000
 #: The loop looks up at least this often, whatever the clocks say.
 POLL_S_MAX = 1.0
 #: The same while triggers that waited are being read, which nothing else announces.
@@ -202,9 +206,7 @@ class Scheduler:
             answered = self._owned[record.partition].answered
             again += not take_in(work, record, self._log.partitions, self._backlog, answered)
         self._tell_passed_over(again)
-        timers = self._timers.pop_due(self._owned, now, self._most)
-        for timer in timers:
-            work.handle(timer, "timer")
+        timers = self._fire_due(work, now)
         self._backlog.read_on(work, self._owned, max(self._most - len(inputs), self._most // 4, 1))
         work.settle()
         claimed = self._claim(work, now)
@@ -221,6 +223,21 @@ class Scheduler:
             self._checkpoint(batch)
         self._look_back(batch, now)
         return worth_it
+
+    def _fire_due(self, work: Work, now: int) -> list[Timer]:
+        """Decide what is due; gives it, what had to wait for the next turn first. Of runs that go on in steps a turn
+        does a few, however many there are."""
+        timers = self._timers.pop_due(self._owned, now, self._most)
+        before = work.events
+        waiting: list[Timer] = []
+        fired: list[Timer] = []
+        for timer in timers:
+            if isinstance(timer, ContinueRun) and work.events - before >= STEPS_EVENTS:
+                waiting.append(timer)
+            else:
+                work.handle(timer, "timer")
+                fired.append(timer)
+        return waiting + fired
 
     def _claim(self, work: Work, now: int) -> list[tuple[Shard, dict[str, JournalHead]]]:
         """Let the batch also say how far the journals of shards that have grown reach before it."""

@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Iterable, Mapping
 from itertools import count
 
-from tidewheel.core.commands import BeginInstances, ExpireLease, ExpireWorker
+from tidewheel.core.commands import ContinueRun, ExpireLease, ExpireWorker
 from tidewheel.core.deadlines import Timer, due_at, timers_of
 from tidewheel.core.rules import Rules
 from tidewheel.runtime.shard import Shard, shard_of, target_of
@@ -70,7 +70,7 @@ class Timers:
         time), and those that are worked off in steps."""
         for timer in timers:
             when = self._really_due(shards, timer)
-            if when is not None and (when > now or isinstance(timer, BeginInstances)):
+            if when is not None and (when > now or isinstance(timer, ContinueRun)):
                 self.arm(when, timer)
 
     def _really_due(self, shards: Mapping[int, Shard], timer: Timer) -> int | None:

@@ -15,7 +15,7 @@ import msgspec
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
-from tidewheel.core.deadlines import armed_by, deadline_armed_by
+from tidewheel.core.deadlines import armed_by, deadline_armed_by, step_armed_by
 from tidewheel.core.decide import Answer, decide
 from tidewheel.core.mail import AnyMail
 from tidewheel.core.rules import Rules
@@ -70,11 +70,11 @@ class BareEngine:
         return self._timers.next_due()
 
     def fire_due(self) -> None:
-        """Let every timer fire that is due by now."""
-        while timers := self._timers.pop_due({0: self._shard}, self.now, 100):
-            for timer in timers:
-                self.ask(timer)
-            self._timers.keep(timers, {0: self._shard}, self.now)
+        """Let every timer fire that is due by now, once, as in one turn of a scheduler."""
+        timers = self._timers.pop_due({0: self._shard}, self.now, len(self._timers))
+        for timer in timers:
+            self.ask(timer)
+        self._timers.keep(timers, {0: self._shard}, self.now)
 
     def violations(self) -> list[str]:
         """What the witnesses found, also of what stands still now."""
@@ -123,6 +123,7 @@ class BareEngine:
             self.events.append(event)
             if witness is not None:
                 witness.apply(event)
-            for armed in (armed_by(event, state, self._rules.backlog_runs), deadline_armed_by(event, state)):
+            of_task = armed_by(event, state, self._rules.backlog_runs)
+            for armed in (of_task, deadline_armed_by(event, state), step_armed_by(event, state)):
                 if armed is not None:
                     self._timers.arm(*armed)

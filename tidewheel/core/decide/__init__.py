@@ -27,7 +27,6 @@ from tidewheel.core.decide.dag import (
 )
 from tidewheel.core.decide.decision import Answer, Decision, expects_reply
 from tidewheel.core.decide.lease import decide_expire_lease, decide_grant_slot, decide_refuse_slot, resend_leases
-from tidewheel.core.decide.mapping import decide_begin_instances
 from tidewheel.core.decide.operation import decide_mark_task
 from tidewheel.core.decide.pool import (
     decide_allocate_slots,
@@ -40,6 +39,7 @@ from tidewheel.core.decide.pool import (
     decide_renew_worker,
 )
 from tidewheel.core.decide.run import decide_cancel_run, decide_fire_deadline, decide_start_run
+from tidewheel.core.decide.steps import decide_continue_run
 from tidewheel.core.decide.task import (
     decide_expire_queued,
     decide_report_cancelled,
@@ -92,7 +92,7 @@ DECISIONS: Mapping[type[c.Command], Callable[[Any, Any], None]] = {
     c.RetryTask: decide_retry_task,
     c.ExpireQueued: decide_expire_queued,
     c.ResumeTask: decide_resume_task,
-    c.BeginInstances: decide_begin_instances,
+    c.ContinueRun: decide_continue_run,
     c.ConfigurePool: decide_configure_pool,
     c.JoinPool: decide_join_pool,
     c.RenewWorker: decide_renew_worker,

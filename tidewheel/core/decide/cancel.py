@@ -9,26 +9,36 @@ from tidewheel.core.decide.decision import Decision, last_attempt
 from tidewheel.core.decide.queue import release
 from tidewheel.core.mail import StopAttempt
 from tidewheel.core.mapping import instance_name, written_task
-from tidewheel.core.state import Dag
+from tidewheel.core.state import Dag, Stop
 from tidewheel.core.transitions import TASK_ENDED
 
-
-def cancel_task(d: Decision[Dag], run_id: str, name: str, *, actor: str, reason: str) -> None:
-    """Cancel a task that has not ended, a mapped one with all its instances."""
-    fan = d.state.runs[run_id].task(name).fan
-    if fan is None:
-        _cancel_one(d, run_id, name, actor=actor, reason=reason)
-    elif not fan.all_ended:
-        cancel_instances(d, run_id, name, actor=actor, reason=reason)
-        end_cancelled(d, run_id, name, actor=actor, reason=reason)
+#: What of the reason is repeated for each task, in characters: a run may have ten thousand of them.
+_REASON_MAX = 200
 
 
-def cancel_instances(d: Decision[Dag], run_id: str, name: str, *, actor: str, reason: str) -> None:
-    """Cancel every instance of a mapped task that has not ended."""
-    fan = d.state.runs[run_id].task(name).fan
-    assert fan is not None, f"{name} has no instances"
-    for index in range(fan.items):
-        _cancel_one(d, run_id, instance_name(name, index), actor=actor, reason=reason)
+def cancel_task(d: Decision[Dag], run_id: str, name: str) -> None:
+    """Cancel a task of a run that is to end, a mapped one with its instances, as many as one decision ends."""
+    run = d.state.runs[run_id]
+    assert run.stop is not None, f"nobody cancelled run {run_id}"
+    if run.task(name).fan is None:
+        _cancel_one(d, run_id, name, run.stop, "the run was cancelled")
+    elif run.task(name).phase not in TASK_ENDED:
+        cancel_instances(d, run_id, name)
+        end_cancelled(d, run_id, name, actor=run.stop.actor, reason=run.stop.reason)
+
+
+def cancel_instances(d: Decision[Dag], run_id: str, name: str) -> None:
+    """Cancel the instances of a mapped task that is to end, as many as one decision ends."""
+    run = d.state.runs[run_id]
+    task = run.task(name)
+    stop = run.stop or task.stop
+    assert task.fan is not None and stop is not None, f"{name} has no instances, or they are not to end"
+    untold = task.untold
+    why = f"{name} was told to end" if run.stop is None else "the run was cancelled"
+    for index in range(task.fan.items):
+        if not untold or not d.left:
+            return
+        untold -= _cancel_one(d, run_id, instance_name(name, index), stop, why)
 
 
 def end_cancelled(d: Decision[Dag], run_id: str, name: str, *, actor: str, reason: str) -> None:
@@ -36,7 +46,8 @@ def end_cancelled(d: Decision[Dag], run_id: str, name: str, *, actor: str, reaso
     task = d.state.runs[run_id].task(name)
     if task.fan is not None and task.fan.all_ended:
         attempt = last_attempt(d, run_id, name)
-        d.record(e.TaskCancelled(**attempt, at=d.now, actor=actor, reason=reason or "the run was cancelled"))
+        why = reason[:_REASON_MAX] or "the run was cancelled"
+        d.record(e.TaskCancelled(**attempt, at=d.now, actor=actor, reason=why))
 
 
 def cancelled_as_decided(d: Decision[Dag], run_id: str, name: str, *, actor: str, worker: str, reason: str) -> None:
@@ -58,23 +69,27 @@ def recall(d: Decision[Dag], child: Child, reason: str) -> None:
     d.ask(RecallRun(actor=f"dag:{d.state.dag}", dag=child.dag, run_id=child.run_id, reason=reason))
 
 
-def _cancel_one(d: Decision[Dag], run_id: str, name: str, *, actor: str, reason: str) -> None:
+def _cancel_one(d: Decision[Dag], run_id: str, name: str, stop: Stop, why: str) -> bool:
+    """Cancel the task, or tell its worker; false if it has ended, or was told before. ``why``: where ``stop`` says
+    nothing."""
     run = d.state.runs[run_id]
     task = run.task(name)
     if task.phase in TASK_ENDED or task.cancel_requested:
-        return
+        return False
+    d.left -= 1
+    actor, reason = stop.actor, stop.reason[:_REASON_MAX]
     attempt = last_attempt(d, run_id, name)
     child = to_recall(task.wait)
     if child is not None:
         d.record(e.TaskCancelRequested(**attempt, at=d.now, actor=actor, worker="", reason=reason))
         recall(d, child, f"the task that waits for it was cancelled{f': {reason}' if reason else ''}")
-        return
+        return True
     if not task.live:
-        reason = reason or "the run was cancelled"
-        d.record(e.TaskCancelled(**attempt, at=d.now, actor=actor, worker=task.worker, reason=reason))
+        d.record(e.TaskCancelled(**attempt, at=d.now, actor=actor, worker=task.worker, reason=reason or why))
         if task.phase == "queued":
             pool = d.state.definitions[run.version].task(name).pool
             release(d, pool, run_id, name, task.attempt, "cancelled")
-        return
+        return True
     d.record(e.TaskCancelRequested(**attempt, at=d.now, actor=actor, worker=task.worker, reason=reason))
     d.post(StopAttempt(receiver=task.worker, partition=task.mail_partition, **attempt, cancel=True, reason=reason))
+    return True

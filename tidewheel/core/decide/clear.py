@@ -13,10 +13,10 @@ from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.child import to_recall
 from tidewheel.core.clearing import cleared_tasks
-from tidewheel.core.decide.cancel import cancel_instances, recall
+from tidewheel.core.decide.cancel import recall
 from tidewheel.core.decide.decision import Decision, last_attempt
-from tidewheel.core.decide.flow import advance, consider, start_runs
-from tidewheel.core.decide.mapping import begin_instances, end_as_decided
+from tidewheel.core.decide.flow import consider, end_instances, start_runs
+from tidewheel.core.decide.mapping import begin_instances
 from tidewheel.core.decide.queue import queue_held, release
 from tidewheel.core.decide.reopen import changeable, reopen, unknown_task
 from tidewheel.core.mail import StopAttempt
@@ -48,7 +48,7 @@ def decide_clear_tasks(d: Decision[Dag], command: c.ClearTasks) -> None:
         return
     run = target.run
     for name in named:
-        if index_of(name) is not None and run.task(written_task(name)).then:
+        if index_of(name) is not None and run.task(written_task(name)).stop is not None:
             d.refuse("conflict", f"{written_task(name)} is being ended; clear it once it has, or clear the whole of it")
             return
     names = cleared_tasks(
@@ -114,10 +114,7 @@ def end_live(d: Decision[Dag], run_id: str, name: str, *, actor: str, reason: st
         attempt = last_attempt(d, run_id, name)
         d.post(StopAttempt(receiver=task.worker, partition=task.mail_partition, **attempt, cancel=True, reason=reason))
         return
-    cancel_instances(d, run_id, name, actor=actor, reason=reason)
-    end_as_decided(d, run_id, name)
-    if d.state.runs[run_id].task(name).phase != "deferred":
-        advance(d, run_id, name)
+    end_instances(d, run_id, name)
 
 
 def _record(

@@ -40,12 +40,14 @@ class Decision(Generic[A]):
     frees slots.
     """
 
-    __slots__ = ("answer", "commands", "events", "mail", "now", "rules", "state")
+    __slots__ = ("answer", "commands", "events", "left", "mail", "now", "rules", "state")
 
     def __init__(self, state: A, now: int, rules: Rules) -> None:
         self.state = state
         self.now = now
         self.rules = rules
+        #: How many tasks it may still begin or end of itself; the rest of a run goes on in steps (``core.steps``).
+        self.left = rules.step
         self.events: list[Event] = []
         self.commands: list[Command] = []
         self.mail: list[AnyMail] = []

@@ -12,8 +12,9 @@ from typing import Final
 
 from tidewheel.core import events as e
 from tidewheel.core.decide.begin import begin_task
+from tidewheel.core.decide.cancel import cancel_instances
 from tidewheel.core.decide.decision import Decision, failed_here, last_attempt
-from tidewheel.core.decide.mapping import begin_instances, end_of_instances, expand
+from tidewheel.core.decide.mapping import begin_instances, end_mapped, end_of_instances, expand
 from tidewheel.core.decide.parent import tell_parent
 from tidewheel.core.decide.switch import decide_switch, left_out
 from tidewheel.core.decide.watch import tell_end
@@ -31,8 +32,8 @@ def start_runs(d: Decision[Dag]) -> None:
     have been given their room before they were made."""
     while not d.state.paused and (run := _next_run(d.state)) is not None:
         start_run(d, run.run_id)
-    while d.state.queued_backfill and not d.state.paused:
-        start_run(d, d.state.queued_backfill.first()[2])
+    while not d.state.paused and (run := _next_of_backfills(d.state)) is not None:
+        start_run(d, run.run_id)
 
 
 def start_run(d: Decision[Dag], run_id: str) -> None:
@@ -43,9 +44,8 @@ def start_run(d: Decision[Dag], run_id: str) -> None:
     # Of a run that was touched before it started, tasks may have ended, and others be ready by that.
     consider(d, run_id, definition.tasks if run.tasks else definition.starters)
     for name in definition.tasks if run.tasks else ():
-        fan = run.task(name).fan
-        if fan is not None and run.task(name).phase == "deferred":
-            begin_instances(d, run_id, name, limit=fan.items)
+        if run.task(name).phase == "deferred":
+            begin_instances(d, run_id, name)
 
 
 def unfinished_scheduled(state: Dag) -> list[RunState]:
@@ -54,7 +54,7 @@ def unfinished_scheduled(state: Dag) -> list[RunState]:
 
 
 def _next_run(state: Dag) -> RunState | None:
-    """The queued run that starts next; None: there is no room for one.
+    """The queued run that starts next; None: there is no room for one. What is to end does not start.
 
     A scheduled run that waits for others to end holds up the scheduled ones behind it, or they might be at work for
     ever before it is. Runs that somebody asked for have nothing to do with that, and go past.
@@ -63,12 +63,18 @@ def _next_run(state: Dag) -> RunState | None:
     held = False
     while place is not None:
         run = state.runs[place[2]]
-        held = held or _waits_to_be_alone(state, run)
-        if not (held and run.kind == "scheduled"):
+        held = held or (run.stop is None and _waits_to_be_alone(state, run))
+        if run.stop is None and not (held and run.kind == "scheduled"):
             limit = state.definitions[run.version].workflow.concurrency.max_runs
             return run if state.running_runs < limit else None
         place = state.queued_runs.after(place)
     return None
+
+
+def _next_of_backfills(state: Dag) -> RunState | None:
+    """The queued run of a backfill that starts next."""
+    queued = (state.runs[run_id] for _, _, run_id in state.queued_backfill)
+    return next((run for run in queued if run.stop is None), None)
 
 
 def _waits_to_be_alone(state: Dag, run: RunState) -> bool:
@@ -87,6 +93,15 @@ def advance(d: Decision[Dag], run_id: str, ended: str) -> None:
         anew = d.state.runs[run_id].task(ended).phase == "scheduled"
         consider(d, run_id, (ended,) if anew else children[ended])
         start_runs(d)
+
+
+def end_instances(d: Decision[Dag], run_id: str, name: str) -> None:
+    """End the instances of a mapped task that is to end, as many as one decision ends, and with the last the task."""
+    cancel_instances(d, run_id, name)
+    fan = d.state.runs[run_id].task(name).fan
+    if fan is not None and fan.all_ended:
+        end_mapped(d, run_id, name)
+        advance(d, run_id, name)
 
 
 def consider(d: Decision[Dag], run_id: str, tasks: Iterable[str]) -> None:

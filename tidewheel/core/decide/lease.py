@@ -40,6 +40,10 @@ def decide_grant_slot(d: Decision[Dag], command: c.GrantSlot) -> None:
             )
         )
         return
+    if run.stops(command.task):
+        # The step that cancels it gives the slot back. Given back at once, it would go to the next attempt of the run
+        # that is to end, and so on through all of them in one turn.
+        return
     try:
         action = _action(d.state, run, command.task, d.rules)
     except ExpressionError as error:
@@ -127,7 +131,7 @@ def resend_leases(state: Dag, rules: Rules) -> list[AssignTask]:
     again = []
     for run in sorted(state.runs.values(), key=attrgetter("order")):
         for name, task in sorted(run.tasks.items(), key=itemgetter(0)):
-            if task.phase == "leased" and not task.cancel_requested:
+            if task.phase == "leased" and not task.cancel_requested and not run.stops(name):
                 try:
                     again.append(_assignment(state, run, name, _action(state, run, name, rules), rules))
                 except ExpressionError:

@@ -1,7 +1,6 @@
 """Mapped tasks: naming their instances, beginning them in steps, and ending the task with the last of them.
 
-A large fan-out is begun ``STEP`` instances at a time, a turn of the scheduler apart (the timer ``BeginInstances``), so
-that ten thousand of them hold nobody else up.
+A large fan-out is begun in steps (``core.steps``), so that ten thousand instances hold nobody else up.
 """
 
 from __future__ import annotations
@@ -23,8 +22,6 @@ from tidewheel.core.scope import scope_of
 from tidewheel.core.state import Dag
 from tidewheel.core.workflow import Task
 
-#: Instances that one decision begins.
-STEP = 200
 #: An event names items up to this size, in bytes of JSON text; a larger item stands alone.
 _VALUES_BYTES = 32_768
 
@@ -51,22 +48,21 @@ def expand(d: Decision[Dag], run_id: str, name: str) -> bool:
     return False
 
 
-def begin_instances(d: Decision[Dag], run_id: str, name: str, limit: int = STEP) -> None:
-    """Begin the next instances, as many as may run beside each other and at most ``limit``; none before the run has
-    started, which one that goes on anew waits for."""
+def begin_instances(d: Decision[Dag], run_id: str, name: str) -> None:
+    """Begin the next instances, as many as may run beside each other and as one decision begins; none before the run
+    has started, which one that goes on anew waits for."""
+    d.left -= _begin(d, run_id, name, d.left)
+
+
+def _begin(d: Decision[Dag], run_id: str, name: str, limit: int) -> int:
     run = d.state.runs[run_id]
     fan = run.task(name).fan
-    if fan is None or run.phase == "queued" or run.cancel_requested or run.task(name).then:
-        return
-    room = fan.room(d.state.definitions[run.version].tasks[name].max_parallel)
-    for index in fan.next(min(limit, room)):
+    if fan is None or run.phase == "queued" or run.stops(name):
+        return 0
+    indexes = fan.next(min(limit, fan.room(d.state.definitions[run.version].tasks[name].max_parallel)))
+    for index in indexes:
         begin_task(d, run_id, instance_name(name, index))
-
-
-def decide_begin_instances(d: Decision[Dag], command: c.BeginInstances) -> None:
-    """Another turn, another step."""
-    if command.run_id in d.state.runs:
-        begin_instances(d, command.run_id, command.task)
+    return len(indexes)
 
 
 def end_of_instances(d: Decision[Dag], run_id: str, instance: str) -> str:
@@ -79,37 +75,34 @@ def end_of_instances(d: Decision[Dag], run_id: str, instance: str) -> str:
     task = d.state.definitions[run.version].tasks[name]
     phase, fan = run.task(instance).phase, run.task(name).fan
     assert fan is not None, f"{instance} is an instance, but {name} was never expanded"
-    if (
-        phase == "failed"
-        and task.fail_fast
-        and fan.ended.failed == 1
-        and not fan.all_ended
-        and not run.cancel_requested
-    ):
-        cancel_instances(d, run_id, name, actor="scheduler", reason=f"fail_fast: {instance} has failed")
+    if phase == "failed" and task.fail_fast and fan.ended.failed == 1 and not fan.all_ended and not run.stops(name):
+        why = f"fail_fast: {instance} has failed"
+        d.record(e.TaskCancelRequested(**last_attempt(d, run_id, name), at=d.now, worker="", reason=why))
+        cancel_instances(d, run_id, name)
         fan = d.state.runs[run_id].task(name).fan
         assert fan is not None
     if not fan.all_ended:
         if task.max_parallel is not None or phase == "scheduled":
-            begin_instances(d, run_id, name, limit=1)
+            _begin(d, run_id, name, 1)
         return ""
+    end_mapped(d, run_id, name)
+    return name
+
+
+def end_mapped(d: Decision[Dag], run_id: str, name: str) -> None:
+    """End a mapped task of which every instance has ended: like its run, as a person decided, or by its instances."""
+    run = d.state.runs[run_id]
+    fan = run.task(name).fan
+    assert fan is not None and fan.all_ended, f"instances of {name} have not ended"
     if run.cancel_requested:
         end_cancelled(d, run_id, name, actor="scheduler", reason="every instance has ended after the cancel")
     elif run.task(name).then:
-        end_as_decided(d, run_id, name)
+        reason = "every instance has ended, as it was told"
+        cancelled_as_decided(d, run_id, name, actor="scheduler", worker="", reason=reason)
     elif fan.ended.success + fan.ended.skipped == fan.items:
         _succeed(d, run_id, name)
     else:
         _fail(d, run_id, name, "instances", _failures(d, run_id, name))
-    return name
-
-
-def end_as_decided(d: Decision[Dag], run_id: str, name: str) -> None:
-    """End a mapped task that a person decided about, once every instance has ended."""
-    fan = d.state.runs[run_id].task(name).fan
-    if fan is not None and fan.all_ended:
-        reason = "every instance has ended, as it was told"
-        cancelled_as_decided(d, run_id, name, actor="scheduler", worker="", reason=reason)
 
 
 def _items(d: Decision[Dag], run_id: str, task: Task) -> list[str]:

@@ -59,9 +59,12 @@ def queue_held(d: Decision[Dag]) -> None:
     """Queue tasks that waited for ``max_tasks``, in order, while there is room."""
     while d.state.ready:
         _, _, _, run_id, name = d.state.ready.first()
-        limit = d.state.definitions[d.state.runs[run_id].version].workflow.concurrency.max_tasks
+        run = d.state.runs[run_id]
+        limit = d.state.definitions[run.version].workflow.concurrency.max_tasks
         if limit is not None and d.state.active_tasks >= limit:
             return
+        if run.stops(name):
+            return  # it will be cancelled by one of the run's next steps, each of which comes here again
         _enqueue(d, run_id, name)
 
 

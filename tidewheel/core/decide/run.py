@@ -23,8 +23,6 @@ from tidewheel.core.run_ids import is_past_slot
 from tidewheel.core.scope import SCHEDULED, rfc3339, run_names
 from tidewheel.core.state import Dag, RunState
 
-#: What of a cancel's reason is repeated for each task, in characters: a run may have ten thousand of them.
-_TASK_REASON_MAX = 200
 #: Why a definition is not at hand.
 NOT_KEPT = "not kept any more (it is while it is current, and while runs of it are live or among the last that ended)"
 
@@ -195,7 +193,7 @@ def not_live(d: Decision[Dag], run_id: str) -> None:
 
 
 def decide_cancel_run(d: Decision[Dag], command: c.CancelRun) -> None:
-    """Cancel what waits at once; tell the workers of what is live."""
+    """Nothing of it begins any more: what waits is cancelled, the workers of what is live are told."""
     run = d.state.runs.get(command.run_id)
     if run is None:
         not_live(d, command.run_id)
@@ -207,16 +205,18 @@ def decide_cancel_run(d: Decision[Dag], command: c.CancelRun) -> None:
 
 def cancel_run(d: Decision[Dag], run_id: str, *, actor: str, reason: str) -> None:
     """Cancel a live run, unless that was asked before."""
-    run = d.state.runs[run_id]
-    if run.cancel_requested:
+    if d.state.runs[run_id].cancel_requested:
         return
     d.record(e.RunCancelRequested(dag=d.state.dag, run_id=run_id, at=d.now, actor=actor, reason=reason))
-    _stop_tasks(d, run_id, actor=actor, reason=reason)
+    cancel_tasks(d, run_id)
 
 
-def _stop_tasks(d: Decision[Dag], run_id: str, *, actor: str, reason: str) -> None:
+def cancel_tasks(d: Decision[Dag], run_id: str) -> None:
+    """Cancel the tasks of a run that is to end, as many as one decision ends; the run ends with the last of them."""
     for name in d.state.definitions[d.state.runs[run_id].version].tasks:
-        cancel_task(d, run_id, name, actor=actor, reason=reason[:_TASK_REASON_MAX])
+        if not d.left:
+            break
+        cancel_task(d, run_id, name)
     end_if_done(d, run_id)
     queue_held(d)
 
@@ -228,6 +228,6 @@ def decide_fire_deadline(d: Decision[Dag], command: c.FireDeadline) -> None:
     if run is None:
         return
     miss_deadlines(d, run.run_id)
-    if not run.failure and (failure := d.state.runs[run.run_id].failure):
-        _stop_tasks(d, run.run_id, actor="scheduler", reason=failure)
+    if not run.failure and d.state.runs[run.run_id].failure:
+        cancel_tasks(d, run.run_id)
         start_runs(d)

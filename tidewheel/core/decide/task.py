@@ -185,7 +185,7 @@ def next_try(
     """When the attempt that now ends as ``kind`` is followed by another; None in a run that is being cancelled."""
     run = d.state.runs[run_id]
     state = run.task(name)
-    if run.cancel_requested or state.cancel_requested:
+    if run.stops(name) or state.cancel_requested:
         return None
     lost = kind in ("lease_expired", "worker_lost")
     task = d.state.definitions[run.version].task(name)
@@ -322,5 +322,7 @@ def decide_retry_task(d: Decision[Dag], command: c.RetryTask) -> None:
     if run is None:
         return
     state = run.task(command.task)
+    if run.stops(command.task):
+        return
     if state.phase == "retrying" and state.retry_at is not None and state.retry_at <= d.now:
         begin_task(d, run.run_id, command.task)

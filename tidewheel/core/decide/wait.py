@@ -23,7 +23,7 @@ from tidewheel.core.workflow import SubWorkflow, TriggerDag, WaitFor
 def decide_resume_task(d: Decision[Dag], command: c.ResumeTask) -> None:
     """The instant has come, or the end of the time it had."""
     run = d.state.runs.get(command.run_id)
-    wait = None if run is None else run.task(command.task).waiting(command.attempt)
+    wait = None if run is None or run.stops(command.task) else run.task(command.task).waiting(command.attempt)
     if wait is None or wait.wakes_at is None or wait.wakes_at > d.now:
         return
     fault = wait.asked.get(FAULT)
@@ -71,6 +71,9 @@ def _open_approval(d: Decision[Dag], command: c.DecideApproval) -> Wait | None:
         d.refuse("not_found", f"run {command.run_id} has no task '{command.task}'{did_you_mean(command.task, known)}")
         return None
     task = run.task(command.task)
+    if run.stops(command.task):
+        d.refuse("conflict", f"{command.task} is being ended")
+        return None
     wait = task.waiting(command.attempt or task.attempt)
     if wait is None or wait.waits_for != "approval":
         which = f"attempt {command.attempt} of {command.task}" if command.attempt else command.task

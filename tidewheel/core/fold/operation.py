@@ -12,10 +12,10 @@ from immutables import MapMutation
 from msgspec.structs import replace
 
 from tidewheel.core import events as e
-from tidewheel.core.fold.task import fan_after, fold_task_ended_unrun, ready_place
+from tidewheel.core.fold.task import fold_task_ended_unrun, ready_place, with_moved
 from tidewheel.core.graph import Tally
 from tidewheel.core.mapping import index_of, instance_name, written_task
-from tidewheel.core.state import UNTOUCHED, Dag, RunState, TaskState
+from tidewheel.core.state import UNTOUCHED, Dag, RunState, Stop, TaskState
 from tidewheel.core.transitions import ACTIVE, MARKED_LATER, TASK_ENDED, IllegalTransition, next_task_phase
 
 
@@ -25,7 +25,7 @@ def fold_task_marked(state: Dag, event: e.TaskMarked) -> Dag:
     task = run.task(event.task)
     phase = next_task_phase(task.phase, event)
     if event.ending:
-        marked = replace(task, cancel_requested=task.fan is None, then=event.state, output=event.output)
+        marked = replace(_ending(task, event), then=event.state, output=event.output)
     else:
         marked = replace(_at_rest(task), phase=phase, output=event.output)
     return _with_tasks(state, run, {event.task: marked})
@@ -58,13 +58,20 @@ def fold_tasks_cleared(state: Dag, event: e.TasksCleared) -> Dag:
         task = run.task(name)
         if task.phase not in MARKED_LATER:
             raise IllegalTransition(f"TasksCleared of {event.dag}/{event.run_id}/{name}: nothing of it is live")
-        after[name] = replace(task, then="scheduled", cancel_requested=task.fan is None)
+        after[name] = replace(_ending(task, event), then="scheduled")
     return _with_tasks(state, run, after)
 
 
 def _anew(task: TaskState) -> TaskState:
     """As if it had never begun, but for the number of its last attempt."""
     return TaskState(attempt=task.attempt, item=task.item, upstreams=task.upstreams)
+
+
+def _ending(task: TaskState, event: e.TaskMarked | e.TasksCleared) -> TaskState:
+    """What is live of it is to end: its attempt, or of a mapped task every instance."""
+    if task.fan is None:
+        return replace(task, cancel_requested=True)
+    return replace(task, stop=Stop(event.actor, event.reason))
 
 
 def _at_rest(task: TaskState) -> TaskState:
@@ -76,6 +83,7 @@ def _at_rest(task: TaskState) -> TaskState:
         cancel_requested=False,
         wait=None,
         then="",
+        stop=None,
         checkpoint=None,
     )
 
@@ -83,6 +91,7 @@ def _at_rest(task: TaskState) -> TaskState:
 def _with_tasks(state: Dag, run: RunState, after: Mapping[str, TaskState]) -> Dag:
     """Put the tasks' new states in place, and count again what they move."""
     open_tasks, active, ready, attempts = run.open_tasks, state.active_tasks, state.ready, run.attempts
+    moves: dict[str, list[tuple[int, TaskState, TaskState]]] = {}
     with run.tasks.mutate() as tasks:
         for name, task in after.items():
             before = tasks.get(name, UNTOUCHED)
@@ -97,9 +106,9 @@ def _with_tasks(state: Dag, run: RunState, after: Mapping[str, TaskState]) -> Da
                     attempts = attempts.set(instance, gone.attempt) if gone.attempt else attempts
             index = index_of(name)
             if index is not None:
-                mapped = tasks[written_task(name)]
-                assert mapped.fan is not None, f"{name} is an instance, but its task was never expanded"
-                tasks[written_task(name)] = replace(mapped, fan=fan_after(mapped.fan, index, before, task))
+                moves.setdefault(written_task(name), []).append((index, before, task))
+        for mapped, moved in moves.items():
+            tasks[mapped] = with_moved(tasks[mapped], moved)
         _count_upstreams(state, run, after, tasks)
         changed = tasks.finish()
     return replace(

@@ -15,7 +15,7 @@ from tidewheel.core.fold.backfill import with_run_of_backfill
 from tidewheel.core.fold.dag import without_unused_version
 from tidewheel.core.graph import define
 from tidewheel.core.parent import parent_of
-from tidewheel.core.state import REMEMBERED_ENDS, REMEMBERED_RUNS, Dag, RunPlace, RunState
+from tidewheel.core.state import REMEMBERED_ENDS, REMEMBERED_RUNS, Dag, RunPlace, RunState, Stop
 from tidewheel.core.transitions import next_run_phase
 from tidewheel.core.waits import Watcher
 from tidewheel.core.workflow import RunEnd
@@ -101,7 +101,7 @@ def fold_run_started(state: Dag, event: e.RunStarted) -> Dag:
 def fold_run_cancel_requested(state: Dag, event: e.RunCancelRequested) -> Dag:
     """Nothing of it starts any more."""
     run = state.runs[event.run_id]
-    cancelling = replace(run, phase=next_run_phase(run.phase, event), cancel_requested=True)
+    cancelling = replace(run, phase=next_run_phase(run.phase, event), stop=Stop(event.actor, event.reason))
     return replace(state, seq=state.seq + 1, runs=state.runs.set(run.run_id, cancelling))
 
 
@@ -111,7 +111,7 @@ def fold_deadline_missed(state: Dag, event: e.DeadlineMissed) -> Dag:
     assert event.deadline not in run.missed, f"deadline {event.deadline} of run {run.run_id} is missed a second time"
     missed = replace(run, phase=next_run_phase(run.phase, event), missed=(*run.missed, event.deadline))
     if event.action == "fail" and not run.cancel_requested:
-        missed = replace(missed, cancel_requested=True, failure=event.reason)
+        missed = replace(missed, stop=Stop(event.actor, event.reason), failure=event.reason)
     return replace(state, seq=state.seq + 1, runs=state.runs.set(run.run_id, missed))
 
 

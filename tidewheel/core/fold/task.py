@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 from immutables import Map
 from msgspec.structs import replace
 
 from tidewheel.core import events as e
 from tidewheel.core.mapping import Fan, index_of, instance_name, written_task
-from tidewheel.core.state import Dag, ReadyPlace, RunState, TaskState
+from tidewheel.core.state import Dag, ReadyPlace, RunState, Stop, TaskState
 from tidewheel.core.transitions import ACTIVE, TASK_ENDED, next_task_phase
 from tidewheel.core.waits import wait_of
 
@@ -137,10 +139,14 @@ def fold_task_checkpointed(state: Dag, event: e.TaskCheckpointed) -> Dag:
 
 
 def fold_task_cancel_requested(state: Dag, event: e.TaskCancelRequested) -> Dag:
-    """The worker has been told."""
+    """The worker has been told; or the instances of a mapped task are to be."""
     run = state.runs[event.run_id]
     task = run.task(event.task)
-    told = replace(task, phase=next_task_phase(task.phase, event), cancel_requested=True)
+    phase = next_task_phase(task.phase, event)
+    if task.fan is None:
+        told = replace(task, phase=phase, cancel_requested=True)
+    else:
+        told = replace(task, phase=phase, stop=Stop(event.actor, event.reason))
     return _with_task(state, run, event, task, told)
 
 
@@ -234,15 +240,29 @@ def _with_instance(
     task = run.tasks[mapped]
     index = index_of(name)
     assert index is not None and task.fan is not None, f"{name} is an instance, but {mapped} was never expanded"
-    fan = fan_after(task.fan, index, before, after)
-    return tasks if fan is task.fan else tasks.set(mapped, replace(task, fan=fan))
+    whole = with_moved(task, ((index, before, after),))
+    return tasks if whole is task else tasks.set(mapped, whole)
 
 
-def fan_after(fan: Fan, index: int, before: TaskState, after: TaskState) -> Fan:
-    """How far the instances of a mapped task are when one of them goes from ``before`` to ``after``."""
-    if before.awaits_turn != after.awaits_turn:
-        fan = fan.with_begun(index) if before.awaits_turn else fan.with_waiting(index)
-    if before.phase in TASK_ENDED or after.phase in TASK_ENDED:
-        ended = fan.ended.minus(before.phase) if before.phase in TASK_ENDED else fan.ended
-        fan = replace(fan, ended=ended.plus(after.phase) if after.phase in TASK_ENDED else ended)
-    return fan
+def with_moved(mapped: TaskState, moves: Iterable[tuple[int, TaskState, TaskState]]) -> TaskState:
+    """A mapped task when instances of it, by their indexes, go from one state to another."""
+    assert mapped.fan is not None, "only a mapped task has instances"
+    fan, told = mapped.fan, mapped.told
+    waiting = []
+    for index, before, after in moves:
+        told += _is_told(after) - _is_told(before)
+        if before.awaits_turn and not after.awaits_turn:
+            fan = fan.with_begun(index)
+        elif after.awaits_turn and not before.awaits_turn:
+            waiting.append(index)
+        if before.phase in TASK_ENDED or after.phase in TASK_ENDED:
+            ended = fan.ended.minus(before.phase) if before.phase in TASK_ENDED else fan.ended
+            fan = replace(fan, ended=ended.plus(after.phase) if after.phase in TASK_ENDED else ended)
+    if waiting:
+        fan = fan.with_waiting(waiting)
+    return mapped if fan is mapped.fan and told == mapped.told else replace(mapped, fan=fan, told=told)
+
+
+def _is_told(task: TaskState) -> bool:
+    """Whether the task was told to end, and has not."""
+    return task.cancel_requested and task.phase not in TASK_ENDED

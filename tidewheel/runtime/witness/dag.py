@@ -26,6 +26,7 @@ class DagWitness:
 
     __slots__ = (
         "_answered",
+        "_at",
         "_backfills",
         "_cursor",
         "_dates",
@@ -46,6 +47,8 @@ class DagWitness:
     def __init__(self, name: str, findings: Findings) -> None:
         self._name = name
         self._findings = findings
+        #: When the last event was.
+        self._at = 0
         self._definitions: dict[str, Definition] = {}
         self._definition: Definition | None = None
         self._cursor: int | None = None
@@ -65,6 +68,7 @@ class DagWitness:
 
     def apply(self, event: e.DagEvent) -> None:
         """Judge the next event, and go on from it."""
+        self._at = event.at
         if isinstance(event, e.TaskEvent):
             run = self.runs.get(event.run_id)
             if run is not None:
@@ -348,6 +352,7 @@ class DagWitness:
             self._findings.add(2, f"{type(event).__name__}: {self._absent(event.run_id)}")
         else:
             run.last = self._findings.at
+            run.at = event.at
         return run
 
     def _absent(self, run_id: str) -> str:
@@ -357,6 +362,15 @@ class DagWitness:
 
     def check_progress(self) -> None:
         """Invariant 6: whatever has not ended is explained by what it waits for."""
+        for run in self.runs.values():
+            if run.phase == "running":
+                for name, reason in run.stuck(self._at):
+                    self._findings.add(6, f"{run.name}{'/' if name else ': '}{name} {reason}".rstrip(), at=run.last)
+        # Whoever stands first in a queue and is to end holds up the others until its next step.
+        if not any(run.in_steps(self._at) for run in self.runs.values()):
+            self._check_queues()
+
+    def _check_queues(self) -> None:
         queued = [run for run in self.runs.values() if run.phase == "queued"]
         if not self._paused and (made := next((run for run in queued if run.backfill_id), None)):
             self._findings.add(6, f"{made.name} is queued, though its backfill gave it room", at=made.last)
@@ -368,10 +382,6 @@ class DagWitness:
         first = waiting[0] if waiting else None
         if first is not None and room > 0 and not self._paused:
             self._findings.add(6, f"{first.name} is queued, though there is room to start it", at=first.last)
-        for run in self.runs.values():
-            if run.phase == "running":
-                for name, reason in run.stuck():
-                    self._findings.add(6, f"{run.name}{'/' if name else ': '}{name} {reason}".rstrip(), at=run.last)
         held = [run for run in self.runs.values() if any(task.phase == "ready" for task in run.tasks.values())]
         limits = [limit for run in held if (limit := run.definition.workflow.concurrency.max_tasks) is not None]
         if held and (len(limits) < len(held) or self.active < min(limits)):

@@ -24,6 +24,7 @@ class RunWitness(RunStanding):
     def apply(self, event: e.TaskEvent) -> None:
         """Judge the next event of a task, and go on from it."""
         self.last = self._findings.at
+        self.at = event.at
         task = self.tasks.get(event.task)
         if task is None:
             if isinstance(event, e.ReportRefused):
@@ -122,6 +123,8 @@ class RunWitness(RunStanding):
             self._findings.add(3, f"{name} begins before its run has started")
         if self.cancel_requested:
             self._findings.add(1, f"{name} begins in a cancelled run")
+        if self._ends_with_mapped(event.task):
+            self._findings.add(1, f"{name} begins, though its mapped task is to end")
         if task.phase == "scheduled":  # else it was judged when its turn came
             if event.task in self.definition.tasks:
                 self._check_rule(event)
@@ -156,6 +159,8 @@ class RunWitness(RunStanding):
 
     def _leased(self, task: TaskRecord, event: e.TaskLeased) -> None:
         if self._is_now(task, event, frozenset({"queued"})):
+            if self.cancel_requested or self._ends_with_mapped(event.task):
+                self._findings.add(1, f"{named(event)} is leased, though it is to end")
             task.phase = "leased"
             task.worker = event.worker
             task.expires_at = event.expires_at
@@ -278,15 +283,30 @@ class RunWitness(RunStanding):
             return
         if self.cancel_requested:
             self._findings.add(1, f"{named(event)} is to be tried again in a cancelled run")
+        if self._ends_with_mapped(event.task):
+            self._findings.add(1, f"{named(event)} is to be tried again, though its mapped task is to end")
         self._limits.active -= task.phase in ACTIVE
         self._waits_no_more(task, event)
         task.phase = "retrying"
 
     def _cancel_requested(self, task: TaskRecord, event: e.TaskCancelRequested) -> None:
+        if task.items is not None:
+            self._told_by_failure(task, event)
+            return
         waits = task.wait is not None and task.wait.waits_for == "workflow" and not task.postponed
         if self._is_now(task, event, LIVE | {"deferred"} if waits else LIVE):
             self._check_worker(task, event)
             task.cancel_requested = True
+
+    def _told_by_failure(self, task: TaskRecord, event: e.TaskCancelRequested) -> None:
+        """The instances of a mapped task are to end, since one of them has failed."""
+        if not self._is_now(task, event, frozenset({"deferred"})):
+            return
+        if not self.definition.tasks[event.task].fail_fast or not task.failed:
+            self._findings.add(9, f"{named(event)} is to end, but not since an instance of it has failed")
+        if not event.reason:
+            self._findings.add(9, f"TaskCancelRequested of {named(event)} gives no reason")
+        task.cancel_requested = True
 
     def _cancelled(self, task: TaskRecord, event: e.TaskCancelled) -> None:
         if not self._is_now(task, event, UNSTARTED | ACTIVE | {"deferred"}):
@@ -297,7 +317,7 @@ class RunWitness(RunStanding):
             self._check_worker(task, event)
             if not task.cancel_requested:
                 self._findings.add(9, f"{named(event)} is cancelled, but its worker was never told")
-        overruled = self.cancel_requested or self._ends_with_mapped(event.task)
+        overruled = self.cancel_requested or bool(self._mapped_then(event.task))
         if event.then != ("" if overruled else task.then):
             self._findings.add(9, f"{named(event)} becomes '{event.then}', and a person had decided '{task.then}'")
         elif not overruled and not task.then and not self._ends_with_others(event.task):
@@ -340,9 +360,14 @@ class RunWitness(RunStanding):
         return self.definition.tasks[written].fail_fast and self.tasks[written].failed > 0
 
     def _ends_with_mapped(self, name: str) -> bool:
-        """Whether it is an instance of a mapped task that a person told to end."""
+        """Whether it is an instance of a mapped task that was told to end."""
         written = written_task(name)
-        return written != name and bool(self.tasks[written].then)
+        return written != name and self.tasks[written].cancel_requested
+
+    def _mapped_then(self, name: str) -> str:
+        """What a person decided about the mapped task that it is an instance of."""
+        written = written_task(name)
+        return "" if written == name else self.tasks[written].then
 
     def clear(self, event: e.TasksCleared) -> None:
         """A person let tasks begin anew: at once, or once nothing of them is live any more."""

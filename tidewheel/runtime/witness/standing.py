@@ -13,7 +13,7 @@ from tidewheel.runtime.witness.deadline import DeadlineWitness
 from tidewheel.runtime.witness.definition import Definition
 from tidewheel.runtime.witness.findings import Findings
 from tidewheel.runtime.witness.rules import ENDS, Ends, ends_of, holds, may_hold
-from tidewheel.runtime.witness.task import ACTIVE, LIVE, TaskRecord, output_hash
+from tidewheel.runtime.witness.task import ACTIVE, LIVE, UNSTARTED, TaskRecord, output_hash
 
 Report: TypeAlias = (
     e.TaskStarted
@@ -24,6 +24,11 @@ Report: TypeAlias = (
     | e.LeaseExpired
     | e.TaskCancelled
 )
+
+
+#: A run that is to end does so in steps, a turn of its scheduler apart. One of which nothing is said for so long, while
+#: its DAG goes on, has been forgotten.
+STEPS_MS_MAX = 60_000
 
 
 class Limits(Protocol):
@@ -41,6 +46,7 @@ class RunStanding:
     __slots__ = (
         "_findings",
         "_limits",
+        "at",
         "attempts",
         "attempts_from",
         "backfill_id",
@@ -76,6 +82,8 @@ class RunStanding:
         #: Of each switch that has decided: the tasks that its branch names, and all below them.
         self.taken: dict[str, frozenset[str]] = {}
         self.last = findings.at
+        #: When something was last said of it.
+        self.at = created.at
         self.deadlines = DeadlineWitness(name, definition.workflow, created)
         self._limits = limits
         self._findings = findings
@@ -117,8 +125,17 @@ class RunStanding:
         if not isinstance(event, e.RunSucceeded) and not event.reason:
             self._findings.add(9, f"{type(event).__name__} of {self.name} gives no reason")
 
-    def stuck(self) -> Iterator[tuple[str, str]]:
+    def in_steps(self, now: int) -> bool:
+        """Whether what is left of it, or of a mapped task, may be ended by a step that is yet to come."""
+        ending = self.cancel_requested or any(
+            task.items is not None and task.phase == "deferred" and task.cancel_requested
+            for task in self.tasks.values()
+        )
+        return ending and now - self.at <= STEPS_MS_MAX
+
+    def stuck(self, now: int) -> Iterator[tuple[str, str]]:
         """Tasks that nothing will ever move on, with the reason (of a started run)."""
+        forgotten = not self.in_steps(now)
         if not self.open:
             yield "", "every task has ended, but the run has not"
         for name, definition in self.definition.tasks.items():
@@ -126,7 +143,8 @@ class RunStanding:
                 continue
             ends = self._ends(definition)
             if self.cancel_requested:
-                yield name, "is scheduled in a cancelled run"
+                if forgotten:
+                    yield name, "is scheduled in a cancelled run"
             elif self._left_out(name):
                 yield name, "is scheduled, though a switch left it out"
             elif self._undecided(name):
@@ -138,6 +156,14 @@ class RunStanding:
         for name, task in self.tasks.items():
             if task.phase == "deferred" and task.ended == task.items:
                 yield name, "is deferred, though every instance of it has ended"
+            elif forgotten and task.phase in UNSTARTED | {"queued"} and self._is_to_end(name):
+                yield name, f"is {task.phase}, though it is to end"
+
+    def _is_to_end(self, name: str) -> bool:
+        """Whether it is an instance that is to end, with its mapped task or with the run."""
+        return name not in self.definition.tasks and (
+            self.cancel_requested or self.tasks[written_task(name)].cancel_requested
+        )
 
     def _phase(self, name: str) -> str:
         task = self.tasks.get(name)
@@ -192,6 +218,7 @@ class RunStanding:
         if mapped.phase in ENDS:
             mapped.phase = "deferred"
             mapped.output = b""
+            mapped.cancel_requested = False
             self.open += 1
 
     def _begin_anew(self, name: str, task: TaskRecord, event: e.RunEvent) -> None:

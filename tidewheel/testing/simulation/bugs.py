@@ -327,7 +327,7 @@ def cancelled_goes_on() -> Any:
     def on(d: Any, run_id: str, name: str, *more: Any) -> int | None:
         run = d.state.runs[run_id]
         wanted = msgspec.structs.replace(run.task(name), cancel_requested=False)
-        run = msgspec.structs.replace(run, cancel_requested=False, tasks=run.tasks.set(name, wanted))
+        run = msgspec.structs.replace(run, stop=None, tasks=run.tasks.set(name, wanted))
         state = msgspec.structs.replace(d.state, runs=d.state.runs.set(run_id, run))
         decision: Any = SimpleNamespace(state=state, now=d.now, rules=d.rules)
         return next_try(decision, run_id, name, *more)
@@ -352,13 +352,12 @@ def instances_in_a_crowd() -> Any:
 
 def instances_forgotten() -> Any:
     """Nobody lets the next instance begin when one ends."""
-    begin = mapping.begin_instances
+    begin = mapping._begin
 
-    def only_at_first(d: Any, run_id: str, name: str, limit: int = mapping.STEP) -> None:
-        if limit > 1:
-            begin(d, run_id, name, limit)
+    def only_at_first(d: Any, run_id: str, name: str, limit: int) -> int:
+        return 0 if limit == 1 else begin(d, run_id, name, limit)
 
-    return _replaced((mapping, "begin_instances", only_at_first))
+    return _replaced((mapping, "_begin", only_at_first))
 
 
 def overlap_ignored() -> Any:

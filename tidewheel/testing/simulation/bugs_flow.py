@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 from unittest import mock
 
+from tidewheel.core.commands import ContinueRun
 from tidewheel.core.decide import flow, parent
+from tidewheel.core.state import RunState
+from tidewheel.runtime import timers, work
 from tidewheel.testing.simulation.campaign import Plant
 
 
@@ -25,4 +28,31 @@ def failure_told_as_success() -> Any:
     return mock.patch.object(flow, "tell_parent", lambda d, run, end, _: tell_parent(d, run, end, "success"))
 
 
-PLANTS: tuple[Plant, ...] = (switch_ignored, end_not_told, failure_told_as_success)
+def steps_forgotten() -> Any:
+    """Nobody goes on with what of a run was too much for one decision."""
+    return mock.patch.object(work, "step_armed_by", lambda *_: None)
+
+
+def steps_lost_at_takeover() -> Any:
+    """A new owner of a shard does not go on with what of a run was too much for one decision."""
+    timers_of = timers.timers_of
+
+    def fewer(*args: Any) -> Any:
+        return (found for found in timers_of(*args) if not isinstance(found[1], ContinueRun))
+
+    return mock.patch.object(timers, "timers_of", fewer)
+
+
+def begins_between_steps() -> Any:
+    """What of a run that is to end has not been told yet goes on."""
+    return mock.patch.object(RunState, "stops", lambda *_: False)
+
+
+PLANTS: tuple[Plant, ...] = (
+    switch_ignored,
+    end_not_told,
+    failure_told_as_success,
+    steps_forgotten,
+    steps_lost_at_takeover,
+    begins_between_steps,
+)

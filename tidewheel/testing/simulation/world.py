@@ -66,9 +66,12 @@ class TroubledWorld(World):
         super().__init__(PlainEvaluator(lambda: None), seed=seed, schedulers=0)
         rng = self.random
         self.log = MemoryLog(rng.choice([1, 2, 4, 5]), clock=lambda: self.now)
-        # In some worlds little may wait, so that triggers and slots are put off.
+        # In some worlds little may wait, so that triggers and slots are put off, and runs go on in many small steps.
         self.rules = msgspec.structs.replace(
-            self.rules, waiting_runs_max=rng.choice([2, 6, 1_000]), backlog_runs=rng.choice([2, 100])
+            self.rules,
+            waiting_runs_max=rng.choice([2, 6, 1_000]),
+            backlog_runs=rng.choice([2, 100]),
+            step=rng.choice([1, 3, 200]),
         )
         self.checkpoint_events = rng.choice([3, 30, 200, 10_000])
         self.producer = self.log.producer()
