@@ -6,6 +6,7 @@ from typing import Any
 from unittest import mock
 
 from tidewheel.core.commands import ContinueRun
+from tidewheel.core.deadlines import timers_of
 from tidewheel.core.decide import flow, parent
 from tidewheel.core.state import RunState
 from tidewheel.runtime import timers, work
@@ -35,8 +36,6 @@ def steps_forgotten() -> Any:
 
 def steps_lost_at_takeover() -> Any:
     """A new owner of a shard does not go on with what of a run was too much for one decision."""
-    timers_of = timers.timers_of
-
     def fewer(*args: Any) -> Any:
         return (found for found in timers_of(*args) if not isinstance(found[1], ContinueRun))
 
