@@ -36,6 +36,7 @@ def steps_forgotten() -> Any:
 
 def steps_lost_at_takeover() -> Any:
     """A new owner of a shard does not go on with what of a run was too much for one decision."""
+
     def fewer(*args: Any) -> Any:
         return (found for found in timers_of(*args) if not isinstance(found[1], ContinueRun))
 
