@@ -21,6 +21,7 @@ from tidewheel.definition.load import Loaded, Mistake
 from tidewheel_services.cli.client import Client, Refused
 from tidewheel_services.cli.faults import CliError
 from tidewheel_services.cli.options import files_below
+from tidewheel_services.standalone.projects import stray_project
 from tidewheel_services.standalone.settling import GONE, Settling, Stamp, Stamps
 
 #: Of a file's time; within a step of it two contents may have one stamp.
@@ -36,9 +37,11 @@ class Told(msgspec.Struct, frozen=True):
     faults: tuple[str, ...] = ()
     #: There were mistakes at the last look, and are none now.
     mended: bool = False
+    #: Of what was deployed now: tasks that cannot work here, and where they can.
+    hints: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.deployed or self.removed or self.mistakes or self.faults or self.mended)
+        return bool(self.deployed or self.removed or self.mistakes or self.faults or self.mended or self.hints)
 
 
 class Deployer:
@@ -73,7 +76,7 @@ class Deployer:
         if not self._read() and self._settled:
             return Told()
         good, mistakes = self._choose()
-        deployed, faults = self._deploy(good)
+        deployed, faults, hints = self._deploy(good)
         removed, more_faults = self._remove(good)
         faults += more_faults
         self._settled = not faults
@@ -81,7 +84,7 @@ class Deployer:
         fresh_faults = tuple(fault for fault in faults if fault not in self._told_faults)
         mended = bool(self._told) and not mistakes
         self._told, self._told_faults = set(mistakes), set(faults)
-        return Told(tuple(deployed), tuple(removed), fresh, fresh_faults, mended)
+        return Told(tuple(deployed), tuple(removed), fresh, fresh_faults, mended, tuple(hints))
 
     def _read(self) -> bool:
         """Load the files that have changed; whether any has, came or went."""
@@ -124,11 +127,12 @@ class Deployer:
                 mistakes.append(Mistake(loaded.file, loaded.line, 1, "duplicate_dag", message))
         return good, mistakes
 
-    def _deploy(self, good: dict[str, tuple[Path, Loaded]]) -> tuple[list[tuple[str, str]], list[str]]:
+    def _deploy(self, good: dict[str, tuple[Path, Loaded]]) -> tuple[list[tuple[str, str]], list[str], list[str]]:
         workflows = [loaded.workflow for _, loaded in good.values() if loaded.workflow is not None]
         self._on_pools({task.pool for workflow in workflows for task in workflow.tasks})
         deployed: list[tuple[str, str]] = []
         faults: list[str] = []
+        hints: list[str] = []
         for dag, (path, loaded) in good.items():
             version = loaded.version or ""
             if self._live.get(dag) == version and self._owners.get(dag) == self._name(path):
@@ -142,7 +146,9 @@ class Deployer:
             self._remember(dag, self._name(path))
             if answer["created"]:
                 deployed.append((dag, version))
-        return deployed, faults
+            if loaded.workflow is not None and (hint := stray_project(loaded.workflow, path, self._directory)):
+                hints.append(hint)
+        return deployed, faults, hints
 
     def _remove(self, good: dict[str, tuple[Path, Loaded]]) -> tuple[list[str], list[str]]:
         removed: list[str] = []

@@ -71,5 +71,7 @@ def _tell(terminal: Console, told: Told) -> None:
         terminal.print("[yellow]the last good version of each file with a mistake stays live[/]")
     if told.mended:
         terminal.print("[green]no mistakes any more[/]")
+    for hint in told.hints:
+        terminal.print(f"[yellow]cannot work here[/]: {escape(hint)}")
     for fault in told.faults:
         terminal.print(f"[red]not deployed[/]: {escape(fault)}")

@@ -133,7 +133,8 @@ class Project:
         except SystemExit as error:
             return Failed("setup", f"cannot import '{module_name}': {exit_outcome(error)}")
         except BaseException as error:
-            return Failed("setup", f"cannot load '{name}': {outcome_of_exception(error).message}")
+            where = self._directory.rstrip(os.sep)
+            return Failed("setup", f"cannot load '{name}' from {where}: {outcome_of_exception(error).message}")
         if not callable(target):
             return Failed("setup", f"'{name}' is not callable, it is a {type(target).__name__}")
         self._functions[name] = found = (target, takes_context(target))
