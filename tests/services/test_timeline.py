@@ -110,3 +110,14 @@ def test_a_wait_says_what_for(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_run_of_a_trigger_says_which_record_it_came_from(capsys: pytest.CaptureFixture[str]) -> None:
     draw({**RUN, "trigger": "late_file", "origin": "landing.files/3/1207"}, [task("load", 0, "success")], [])
     assert "by trigger late_file for record landing.files/3/1207" in capsys.readouterr().out
+
+
+def test_a_traceback_stands_below_the_table_and_not_in_it(capsys: pytest.CaptureFixture[str]) -> None:
+    trace = 'Traceback (most recent call last):\n  File "etl.py", line 3, in load\nValueError: no such day'
+    tasks = [task("load", 0, "failed", reason=f"ValueError: no such day\n\n{trace}"), task("tell", 1, "success")]
+    draw({**RUN, "state": "failed"}, tasks, [])
+    shown = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    below = ["load, attempt 1:", *(f"  {line}" for line in trace.splitlines())]
+    assert shown[-len(below) :] == below
+    table = "\n".join(shown[: -len(below)])
+    assert "no such day" in " ".join(table.split()) and "Traceback" not in table

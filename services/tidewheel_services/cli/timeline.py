@@ -17,6 +17,9 @@ from tidewheel_services.cli.output import STATE_STYLES, console, plain, size, st
 _WIDTH = 44
 #: Instances of one mapped task that are shown, and which come first.
 _INSTANCES_MAX = 20
+#: Between what an exception says and its traceback; and how many tracebacks are shown.
+_TRACE = "\n\n"
+_TRACES_MAX = 3
 _TELLING = {
     name: place for place, name in enumerate(("failed", "retrying", "running", "leased", "cancelled", "queued"))
 }
@@ -57,7 +60,8 @@ def draw(run: Mapping[str, Any], tasks: Iterable[Mapping[str, Any]], attempts: I
     table.add_column("took", justify="right")
     table.add_column(_scale(length), no_wrap=True)
     table.add_column("why", overflow="fold")
-    for task, left_out in _shown(list(tasks)):
+    rows = list(_shown(list(tasks)))
+    for task, left_out in rows:
         if left_out:
             counts = ", ".join(f"{count:,} {name}" for name, count in Counter(one["state"] for one in left_out).items())
             table.add_row(f"[bright_black]… {len(left_out):,} more[/]", f"[bright_black]{counts}[/]")
@@ -73,6 +77,8 @@ def draw(run: Mapping[str, Any], tasks: Iterable[Mapping[str, Any]], attempts: I
             plain(_why(task, tries)),
         )
     terminal.print(table)
+    for line in _traces(task for task, _ in rows if task):
+        terminal.print(plain(line), style="bright_black", soft_wrap=True)
 
 
 def _shown(tasks: list[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], list[Mapping[str, Any]]]]:
@@ -124,15 +130,28 @@ def _scale(length: float) -> str:
 def _why(task: Mapping[str, Any], tries: list[Mapping[str, Any]]) -> str:
     """How earlier attempts ended, why the task is as it is, and what the next attempt finds of it."""
     said = [
-        f"attempt {attempt['attempt']}: {attempt['message'] or attempt['kind'] or attempt['state']}"
+        f"attempt {attempt['attempt']}: {_first(attempt['message']) or attempt['kind'] or attempt['state']}"
         for attempt in tries
         if attempt["state"] == "failed" and not (attempt["attempt"] == task["attempt"] and task["reason"])
     ]
     if task["reason"]:
-        said.append(task["reason"])
+        said.append(_first(task["reason"]))
     if task.get("checkpoint_at"):
         said.append(checkpoint(task))
     return "; ".join(said)
+
+
+def _first(message: str) -> str:
+    """What is said before the traceback, if there is one."""
+    return message.partition(_TRACE)[0]
+
+
+def _traces(tasks: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """The tracebacks of the first tasks that have one, line by line as Python writes them."""
+    telling = [task for task in tasks if task["state"] == "failed" and _TRACE in task["reason"]]
+    for task in telling[:_TRACES_MAX]:
+        yield f"{task['task']}, attempt {task['attempt']}:"
+        yield from (f"  {line}" for line in task["reason"].partition(_TRACE)[2].splitlines())
 
 
 def checkpoint(task: Mapping[str, Any], now: datetime | None = None) -> str:
