@@ -255,6 +255,13 @@ GROUP BY dag
 ORDER BY slots DESC, dag
 LIMIT %(limit)s::bigint
 
+-- name: get_held
+SELECT EXISTS (
+    SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = database
+    WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND datname = current_database()
+      AND classid::bigint << 32 | objid::bigint = %(lock)s::bigint
+) AS held
+
 -- name: get_place_in_pool
 SELECT me.dag, me.run_id, me.task, me.attempt, me.pool_slots, me.priority, tidewheel.iso(me.enqueued_at) AS enqueued_at,
        (SELECT count(*) FROM tidewheel.pool_tasks o

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from tidewheel_projections.locks import Lock
 from tidewheel_projections.rows import Connection, fetched, first
 
 #: A task in one of these has not ended.
@@ -85,6 +86,18 @@ class PlaceInPool(msgspec.Struct, frozen=True):
     priority: int
     enqueued_at: str
     before: int
+
+
+class Held(msgspec.Struct, frozen=True):
+    """Whether somebody holds a lock."""
+
+    held: bool
+
+
+def is_held(connection: Connection, lock: Lock) -> bool:
+    """Whether the one of its kind is at work."""
+    found = first(connection, Held, "get_held", {"lock": int(lock)})
+    return found is not None and found.held
 
 
 def list_open_tasks(connection: Connection, dag: str, run_id: str) -> list[OpenTasks]:

@@ -12,6 +12,7 @@ from tests.projections.journals import START, JournalWriter, deployed
 from tidewheel.core import events as e
 from tidewheel.log.memory import MemoryLog
 from tidewheel_projections import waiting
+from tidewheel_projections.locks import Lock
 
 pytestmark = pytest.mark.postgres
 DAY = 86_400_000
@@ -84,6 +85,15 @@ def test_open_tasks_that_are_alike_are_counted_together(writer: JournalWriter, d
     ]
     assert found[2].tasks == instances[2:7] and found[2].queued_at == "2026-09-21T14:13:20.009Z"
     assert (found[1].worker, found[1].attempt) == ("w", 1)
+
+
+def test_a_lock_that_somebody_holds_is_seen_by_others(writer: JournalWriter, dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection, psycopg.connect(dsn, autocommit=True) as holder:
+        assert not waiting.is_held(connection, Lock.WAITER)
+        holder.execute("SELECT pg_advisory_lock(%s)", (Lock.WAITER,))
+        assert waiting.is_held(connection, Lock.WAITER) and not waiting.is_held(connection, Lock.NOTIFIER)
+        holder.execute("SELECT pg_advisory_unlock(%s)", (Lock.WAITER,))
+        assert not waiting.is_held(connection, Lock.WAITER)
 
 
 def test_a_pool_shows_whose_turn_it_is(writer: JournalWriter, dsn: str) -> None:

@@ -237,8 +237,8 @@ def test_what_is_at_work_is_told_only_if_it_is_asked_for() -> None:
             "approval",
             "waits for an approval; `tidewheel approve d r list` gives it",
         ),
-        ("http", "waits for an answer of u", "http", "waits for an answer of u; `tidewheel waiter` looks for it"),
-        ("kafka", "waits for a record", "kafka", "waits for a record; `tidewheel waiter` looks for it"),
+        ("http", "waits for an answer of u", "http", "waits for an answer of u; the waiter looks for it"),
+        ("kafka", "waits for a record", "kafka", "waits for a record; the waiter looks for it"),
         ("run", "waits for the end of run x", "run", "waits for the end of run x; there is no such run yet"),
         ("workflow", "waits for the end of run x", "workflow", "waits for the end of run x; there is no such run yet"),
         ("trigger", "waits for run x", "trigger", "waits for run x; there is no such run yet"),
@@ -255,6 +255,13 @@ def test_waits(waits_for: str, explained: str, code: str, said: str) -> None:
     awaited = {"list": "there is no such run yet"} if waits_for in ("run", "workflow", "trigger") else {}
     (reason,) = why(wait, awaited=awaited)
     assert (reason.code, reason.message, reason.until) == (code, said, AT)
+
+
+def test_a_wait_that_nobody_looks_after() -> None:
+    for waits_for in ("http", "kafka"):
+        wait = open_task("list", "deferred", waits_for=waits_for, reason="waits for it")
+        (reason,) = why(wait, waiter=False)
+        assert reason.code == "no_waiter" and reason.message.endswith("start one with `tidewheel waiter`")
 
 
 # --- The next run ------------------------------------------------------------------------------------------------

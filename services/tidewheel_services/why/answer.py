@@ -13,6 +13,7 @@ from tidewheel.core.workflow import Schedule
 from tidewheel.log.interface import JOURNALS
 from tidewheel.log.partition import partition_of
 from tidewheel_projections import reads, waiting
+from tidewheel_projections.locks import Lock
 from tidewheel_projections.rows import Connection
 from tidewheel_projections.views import DagRow, ProjectorRow, RunDetail, RunRow, TaskDetail
 from tidewheel_services.why.dags import DagFacts, why_no_run
@@ -20,7 +21,7 @@ from tidewheel_services.why.pools import PoolFacts
 from tidewheel_services.why.reason import Reason, Why, of_tasks
 from tidewheel_services.why.runs import paused, why_queued
 from tidewheel_services.why.shards import why_silent
-from tidewheel_services.why.tasks import RunFacts, why_task, why_tasks
+from tidewheel_services.why.tasks import WATCHED_BY_WAITER, RunFacts, why_task, why_tasks
 from tidewheel_services.why.watch import ShardWatch
 from tidewheel_services.why.written import Written, written
 
@@ -163,6 +164,8 @@ def _facts(connection: Connection, run: RunDetail, task: TaskDetail | None) -> R
             )
             for one in queued
         },
+        waiter=not any(one.waits_for in WATCHED_BY_WAITER for one in looked_up)
+        or waiting.is_held(connection, Lock.WAITER),
         awaited={one.tasks[0]: _awaited(connection, one) for one in awaited},
     )
 

@@ -48,6 +48,7 @@ Code = Literal[
     "approval",
     "http",
     "kafka",
+    "no_waiter",
     "run",
     "trigger",
     "workflow",

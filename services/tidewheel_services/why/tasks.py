@@ -18,6 +18,8 @@ from tidewheel_services.why.pools import PoolFacts, why_in_pool
 from tidewheel_services.why.reason import Code, Reason, number, of_tasks
 from tidewheel_services.why.written import Written, WrittenTask
 
+#: What `tidewheel waiter` looks for.
+WATCHED_BY_WAITER = ("http", "kafka")
 #: Needs that one reason names.
 _NEEDS_MAX = 5
 
@@ -33,6 +35,8 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     pools: Mapping[str, PoolFacts] = {}
     #: Of the first attempt of each kind that is queued: where it stands, by its task.
     places: Mapping[str, PlaceInPool | None] = {}
+    #: Whether one is at work.
+    waiter: bool = True
     #: What became of the run that a task waits for, by the task.
     awaited: Mapping[str, str] = {}
 
@@ -133,8 +137,11 @@ def _deferred(facts: RunFacts, tasks: OpenTasks) -> _Answer:
     if tasks.waits_for == "approval":
         where = f"{facts.run.dag} {shlex.quote(facts.run.run_id)} {shlex.quote(name)}"
         message += f"; `tidewheel approve {where}` gives it"
-    elif tasks.waits_for in ("http", "kafka"):
-        message += "; `tidewheel waiter` looks for it"
+    elif tasks.waits_for in WATCHED_BY_WAITER:
+        if not facts.waiter:
+            message += "; no waiter is at work, so nobody looks for it: start one with `tidewheel waiter`"
+            return "no_waiter", message, until
+        message += "; the waiter looks for it"
     elif said := facts.awaited.get(name):
         message += f"; {said}"
     if waits_for_room(tasks.reason):
