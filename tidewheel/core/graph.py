@@ -11,26 +11,10 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from tidewheel.core.assignment import ActionSpec, ContainerSpec, HttpSpec, PythonSpec, RunSpec, Text, call_of
+from tidewheel.core.action import fixed_action
 from tidewheel.core.switch import misnamed, switches_by_task
 from tidewheel.core.transitions import TaskPhase
-from tidewheel.core.workflow import (
-    DAY_MS,
-    KEEP_RUNS_MAX,
-    Celery,
-    Container,
-    Http,
-    Kubernetes,
-    Python,
-    Run,
-    SubWorkflow,
-    Task,
-    TimeWait,
-    TriggerRule,
-    WaitFor,
-    WorkerAction,
-    Workflow,
-)
+from tidewheel.core.workflow import DAY_MS, KEEP_RUNS_MAX, SubWorkflow, Task, TimeWait, TriggerRule, WaitFor, Workflow
 
 Verdict: TypeAlias = Literal["wait", "run", "skip", "upstream_failed"]
 
@@ -164,10 +148,7 @@ def define(version: str, source: str) -> Definition:
         leaves=tuple(task for task, downstream in children.items() if not downstream),
         starters=tuple(task.id for task in workflow.tasks if not task.needs or task.trigger_rule == "always"),
         fixed_actions={
-            task.id: encode_action(_fixed(task.action, {**workflow.env, **task.env}))
-            for task in workflow.tasks
-            if isinstance(task.action, WorkerAction)
-            and b"${{" not in msgspec.json.encode((task.action, workflow.env, task.env))
+            task.id: action for task in workflow.tasks if (action := fixed_action(task, workflow.env)) is not None
         },
         switches=switches_by_task(workflow),
         digest=blake2b(source.encode(), digest_size=16).digest(),
@@ -211,34 +192,3 @@ def unrunnable(definition: Definition) -> str:
 
 def _has_end(wait: WaitFor) -> bool:
     return not isinstance(wait.what, TimeWait) or (wait.what.after_ms is None) != (wait.what.at is None)
-
-
-def encode_action(spec: ActionSpec) -> str:
-    """The JSON text that travels in ``AssignTask.action``."""
-    return msgspec.json.encode(spec).decode()
-
-
-def _fixed(action: WorkerAction, env: dict[str, str]) -> ActionSpec:
-    texts: dict[str, Text] = {name: (value,) for name, value in env.items()}
-    match action:
-        case Run():
-            return RunSpec(command=action.command, env=texts)
-        case Python():
-            return PythonSpec(callable=action.callable, kwargs=action.with_, env=texts)
-        case Http():
-            return HttpSpec(
-                method=action.method,
-                url=action.url,
-                headers={name: (value,) for name, value in action.headers.items()},
-                json=action.json,
-                body=action.body,
-                expect=action.expect,
-            )
-        case Container():
-            return ContainerSpec(
-                **{name: getattr(action, name) for name in action.__struct_fields__},
-                env=texts,
-            )
-        case Celery() | Kubernetes():
-            name, arguments = call_of(action)
-            return PythonSpec(callable=name, kwargs=arguments, env=texts)

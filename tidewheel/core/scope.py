@@ -1,4 +1,4 @@
-"""What an expression of a task sees of its run, and the task's action rendered with it."""
+"""What an expression of a task sees of its run."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import Any
 
 import msgspec
 
-from tidewheel.core.assignment import ActionSpec, ContainerSpec, HttpSpec, PythonSpec, RunSpec, Secret, call_of
-from tidewheel.core.expressions import Evaluator, ExpressionError, Scope
+from tidewheel.core.expressions import Scope
 from tidewheel.core.mapping import instance_name
 from tidewheel.core.state import Dag, RunState
-from tidewheel.core.workflow import Celery, Container, Http, HttpWait, Kubernetes, Python, Run, Task, WorkerAction
 
 #: How the ids of runs of slots begin; the slot follows.
 SCHEDULED = "scheduled__"
@@ -81,62 +79,3 @@ def task_name(run: RunState, name: str) -> Mapping[str, Any]:
 
 def _decoded(output: str | None) -> Any:
     return None if output is None else msgspec.json.decode(output)
-
-
-def render_action(task: Task, env: Mapping[str, str], scope: Scope, evaluator: Evaluator) -> ActionSpec:
-    """The task's action with every expression evaluated but secrets. Raises ``ExpressionError``."""
-    texts = {name: evaluator.render_text(value, scope) for name, value in {**env, **task.env}.items()}
-    action = task.action
-    assert isinstance(action, WorkerAction), f"no worker runs {task.id}"
-    match action:
-        case Run():
-            return RunSpec(command=action.command, env=texts)
-        case Python():
-            return PythonSpec(callable=action.callable, kwargs=evaluator.render(action.with_, scope), env=texts)
-        case Http():
-            return HttpSpec(
-                method=action.method,
-                url=_text(action.url, scope, evaluator),
-                headers={name: evaluator.render_text(value, scope) for name, value in action.headers.items()},
-                json=evaluator.render(action.json, scope),
-                body=None if action.body is None else _text(action.body, scope, evaluator),
-                expect=action.expect,
-            )
-        case Container():
-            return ContainerSpec(
-                image=_text(action.image, scope, evaluator),
-                command=_texts(action.command, scope, evaluator),
-                entrypoint=_texts(action.entrypoint, scope, evaluator),
-                workdir=action.workdir,
-                user=action.user,
-                volumes=_texts(action.volumes, scope, evaluator),
-                network=action.network,
-                memory=action.memory,
-                cpus=action.cpus,
-                pull=action.pull,
-                env=texts,
-            )
-        case Celery() | Kubernetes():
-            name, arguments = call_of(action)
-            return PythonSpec(callable=name, kwargs=evaluator.render(arguments, scope), env=texts)
-
-
-def render_request(wait: HttpWait, scope: Scope, evaluator: Evaluator) -> HttpSpec:
-    """The request that a waiter makes, secrets left to it. Raises ``ExpressionError``."""
-    return HttpSpec(
-        method=wait.method,
-        url=_text(wait.url, scope, evaluator),
-        headers={name: evaluator.render_text(value, scope) for name, value in wait.headers.items()},
-    )
-
-
-def _texts(values: tuple[str, ...], scope: Scope, evaluator: Evaluator) -> tuple[str, ...]:
-    return tuple(_text(value, scope, evaluator) for value in values)
-
-
-def _text(value: str, scope: Scope, evaluator: Evaluator) -> str:
-    """Text where no secret may stand, which deploying has made sure of."""
-    parts = evaluator.render_text(value, scope)
-    if any(isinstance(part, Secret) for part in parts):
-        raise ExpressionError(f"{value}: secrets may stand in env and in HTTP headers only")
-    return "".join(part for part in parts if isinstance(part, str))

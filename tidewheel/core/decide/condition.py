@@ -6,12 +6,13 @@ from typing import Any
 
 import msgspec
 
+from tidewheel.core.action import render_request
 from tidewheel.core.commands import WatchRun
 from tidewheel.core.decide.decision import Decision
 from tidewheel.core.decide.defer import defer
 from tidewheel.core.expressions import ExpressionError, Scope
 from tidewheel.core.rules import RUN_ID_LENGTH_MAX
-from tidewheel.core.scope import render_request, rfc3339, scope_of, slot_run_id
+from tidewheel.core.scope import rfc3339, scope_of, slot_run_id
 from tidewheel.core.state import Dag
 from tidewheel.core.waits import FAULT, instant_ms, waits_for_of
 from tidewheel.core.workflow import ApprovalWait, HttpWait, KafkaWait, RunWait, TimeWait, WaitFor

@@ -9,18 +9,18 @@ from operator import attrgetter, itemgetter
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
+from tidewheel.core.action import encode_action, render_action
 from tidewheel.core.attempt import attempt_fields
 from tidewheel.core.decide.cancel import cancelled_as_decided
-from tidewheel.core.decide.decision import Decision
+from tidewheel.core.decide.decision import Decision, failed_here
 from tidewheel.core.decide.flow import advance
 from tidewheel.core.decide.queue import queue_held, release
 from tidewheel.core.decide.task import lease_ms_of, next_try
 from tidewheel.core.expressions import ExpressionError
-from tidewheel.core.graph import encode_action
 from tidewheel.core.mail import AssignTask, StopAttempt
 from tidewheel.core.mapping import written_task
 from tidewheel.core.rules import ACTION_BYTES_MAX, Rules
-from tidewheel.core.scope import render_action, scope_of
+from tidewheel.core.scope import scope_of
 from tidewheel.core.state import Dag, RunState, TaskState
 from tidewheel.core.workflow import Task
 
@@ -75,17 +75,7 @@ def decide_refuse_slot(d: Decision[Dag], command: c.RefuseSlot) -> None:
 
 
 def _fail_unrun(d: Decision[Dag], command: c.GrantSlot | c.RefuseSlot, kind: c.FailureKind, message: str) -> None:
-    d.record(
-        e.TaskFailed(
-            **attempt_fields(command),
-            at=d.now,
-            worker="",
-            started_at=None,
-            ended_at=d.now,
-            kind=kind,
-            message=message,
-        )
-    )
+    d.record(failed_here(d, command.run_id, command.task, kind, message))
     pool = d.state.definitions[d.state.runs[command.run_id].version].task(command.task).pool
     advance(d, command.run_id, command.task)
     queue_held(d)
