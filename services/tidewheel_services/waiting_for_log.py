@@ -40,6 +40,23 @@ def open_when_there(
     return None
 
 
+def with_log(
+    url: str,
+    stop: threading.Event,
+    work: Callable[[Log], object],
+    on_stuck: Callable[[str, float], None] | None = None,
+) -> None:
+    """Do ``work`` over the log at ``url`` once it answers, and close it; nothing if told to stop first. Raises as
+    ``open_when_there`` does."""
+    log = open_when_there(url, stop, on_stuck)
+    if log is None:
+        return
+    try:
+        work(log)
+    finally:
+        log.close()
+
+
 def keep_on(body: Callable[[], None], stop: threading.Event) -> None:
     """Run ``body`` until it returns; where it cannot begin because the log is away, begin again."""
     pause = RETRY_S[0]

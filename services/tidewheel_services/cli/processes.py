@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +20,8 @@ from tidewheel_services.cli.output import write
 from tidewheel_services.config import DEFAULT_API_PORT
 
 if TYPE_CHECKING:
-    from tidewheel_services.exposition import Exposition
+    from tidewheel.log.interface import Log
+    from tidewheel_services.figures import Source
 
 _SLOTS_MAX = 100_000
 _LOOPBACK = "127.0.0.1"
@@ -39,17 +40,16 @@ def scheduler(
     metrics_port: MetricsPort = None, metrics_host: MetricsHost = _LOOPBACK, log: LogUrl = "", name: Instance = ""
 ) -> None:
     """Run a scheduler: it shares the shards with the others, and takes over from those that die."""
-    from tidewheel_services.process_log import log_to_stderr
     from tidewheel_services.scheduler.figures import SchedulerFigures
     from tidewheel_services.scheduler.main import run_scheduler
 
-    log_to_stderr()
-    with _exposed(metrics_host, metrics_port) as exposition:
+    surroundings = settings(log=log, instance=name)
+    with _process(metrics_host, metrics_port) as show:
         run_scheduler(
-            settings(log=log, instance=name),
+            surroundings,
             stop_on_signals(),
             fallback_name=socket.gethostname(),
-            show=None if exposition is None else lambda found: exposition.show(SchedulerFigures(found)),
+            show=lambda found: show(SchedulerFigures(found)),
         )
 
 
@@ -69,38 +69,33 @@ def worker(
 ) -> None:
     """Run a worker: it takes tasks from its pools, runs them, and reports."""
     from tidewheel_services.instance import hold_name
-    from tidewheel_services.process_log import log_to_stderr
-    from tidewheel_services.waiting_for_log import keep_on, open_when_there
+    from tidewheel_services.waiting_for_log import keep_on, with_log
     from tidewheel_services.worker.figures import WorkerFigures
     from tidewheel_services.worker.main import serve
 
     served = pool_slots(pools)
     if not project.is_dir():
         raise CliError(f"--project {project} is no directory", UNREACHABLE)
-    log_to_stderr()
-    stop = stop_on_signals()
     surroundings = settings(log=log, instance=name)
     with contextlib.ExitStack() as stack:
-        exposition = stack.enter_context(_exposed(metrics_host, metrics_port))
+        show = stack.enter_context(_process(metrics_host, metrics_port))
+        stop = stop_on_signals()
         # Without a name it gets one that nobody else can have.
         if surroundings.instance:
             stack.enter_context(hold_name("worker", surroundings.log, surroundings.instance, ""))
-        opened = open_when_there(surroundings.log, stop)
-        if opened is None:
-            return
-        stack.callback(opened.close)
-        keep_on(
-            lambda: serve(
+
+        def work(opened: Log) -> None:
+            serve(
                 opened,
                 served,
                 project.resolve(),
                 stop_event=stop,
                 name=surroundings.instance or None,
                 drain_s=drain,
-                show=None if exposition is None else lambda found: exposition.show(WorkerFigures(found)),
-            ),
-            stop,
-        )
+                show=lambda found: show(WorkerFigures(found)),
+            )
+
+        with_log(surroundings.log, stop, lambda opened: keep_on(lambda: work(opened), stop))
 
 
 def projector(
@@ -111,17 +106,12 @@ def projector(
     name: Instance = "",
 ) -> None:
     """Run the projector: it writes the journal's events into Postgres."""
-    from tidewheel_services.process_log import log_to_stderr
     from tidewheel_services.projector.figures import ProjectorFigures
     from tidewheel_services.projector.main import run_projector
 
-    log_to_stderr()
-    with _exposed(metrics_host, metrics_port) as exposition:
-        run_projector(
-            settings(log=log, postgres=postgres, instance=name),
-            stop_on_signals(),
-            show=None if exposition is None else lambda found: exposition.show(ProjectorFigures(found)),
-        )
+    surroundings = settings(log=log, postgres=postgres, instance=name)
+    with _process(metrics_host, metrics_port) as show:
+        run_projector(surroundings, stop_on_signals(), lambda found: show(ProjectorFigures(found)))
 
 
 def listener(
@@ -134,15 +124,10 @@ def listener(
     """Run a listener: records of the topics that triggers name start runs. Several share the partitions."""
     from tidewheel_services.listener.figures import ListenerFigures
     from tidewheel_services.listener.main import run_listener
-    from tidewheel_services.process_log import log_to_stderr
 
-    log_to_stderr()
-    with _exposed(metrics_host, metrics_port) as exposition:
-        run_listener(
-            settings(log=log, feed=feed, instance=name),
-            stop_on_signals(),
-            show=None if exposition is None else lambda found: exposition.show(ListenerFigures(found)),
-        )
+    surroundings = settings(log=log, feed=feed, instance=name)
+    with _process(metrics_host, metrics_port) as show:
+        run_listener(surroundings, stop_on_signals(), lambda found: show(ListenerFigures(found)))
 
 
 def waiter(
@@ -154,17 +139,12 @@ def waiter(
     name: Instance = "",
 ) -> None:
     """Run the waiter: it looks for what tasks wait for by HTTP and on Kafka. One works, others stand by."""
-    from tidewheel_services.process_log import log_to_stderr
     from tidewheel_services.waiter.figures import WaiterFigures
     from tidewheel_services.waiter.main import run_waiter
 
-    log_to_stderr()
-    with _exposed(metrics_host, metrics_port) as exposition:
-        run_waiter(
-            settings(log=log, feed=feed, postgres=postgres, instance=name),
-            stop_on_signals(),
-            show=None if exposition is None else lambda found: exposition.show(WaiterFigures(found)),
-        )
+    surroundings = settings(log=log, feed=feed, postgres=postgres, instance=name)
+    with _process(metrics_host, metrics_port) as show:
+        run_waiter(surroundings, stop_on_signals(), lambda found: show(WaiterFigures(found)))
 
 
 def notifier(
@@ -180,20 +160,15 @@ def notifier(
     """Run the notifier: it tells the targets of TIDEWHEEL_NOTIFY_<NAME> what workflows want them told."""
     from tidewheel_services.notifier.figures import NotifierFigures
     from tidewheel_services.notifier.main import run_notifier, send_test
-    from tidewheel_services.process_log import log_to_stderr
 
     if test:
         if why := send_test(test):
             raise CliError(f"target '{test}' could not be told: {why}")
         write(f"delivered to {test}")
         return
-    log_to_stderr()
-    with _exposed(metrics_host, metrics_port) as exposition:
-        run_notifier(
-            settings(log=log, postgres=postgres, instance=name),
-            stop_on_signals(),
-            show=None if exposition is None else lambda found: exposition.show(NotifierFigures(found)),
-        )
+    surroundings = settings(log=log, postgres=postgres, instance=name)
+    with _process(metrics_host, metrics_port) as show:
+        run_notifier(surroundings, stop_on_signals(), lambda found: show(NotifierFigures(found)))
 
 
 def api(
@@ -224,18 +199,21 @@ def api(
 
 
 @contextlib.contextmanager
-def _exposed(host: str, port: int | None) -> Iterator[Exposition | None]:
-    """The metrics' port, if one is wanted."""
-    if port is None:
-        yield None
+def _process(metrics_host: str, metrics_port: int | None) -> Iterator[Callable[[Source], None]]:
+    """A process that logs to stderr. Gives what shows its figures on the metrics' port, if one is wanted."""
+    from tidewheel_services.process_log import log_to_stderr
+
+    log_to_stderr()
+    if metrics_port is None:
+        yield lambda _: None
         return
     import structlog
 
     from tidewheel_services.exposition import Exposition
 
-    with Exposition(host, port) as exposition:
+    with Exposition(metrics_host, metrics_port) as exposition:
         structlog.get_logger("tidewheel").info("metrics are up", url=exposition.url)
-        yield exposition
+        yield exposition.show
 
 
 def stop_on_signals() -> threading.Event:

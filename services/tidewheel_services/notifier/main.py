@@ -5,30 +5,30 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from tidewheel.log.interface import Log
 from tidewheel_services.config import Settings
 from tidewheel_services.notifier.delivery import Delivery
 from tidewheel_services.notifier.notifier import Notifier
 from tidewheel_services.notifier.targets import BadTargets, configured
-from tidewheel_services.waiting_for_log import open_when_there
+from tidewheel_services.waiting_for_log import with_log
 
 
-def run_notifier(settings: Settings, stop: threading.Event, show: Callable[[Notifier], None] | None = None) -> None:
+def run_notifier(
+    settings: Settings, stop: threading.Event, show: Callable[[Notifier], object] = lambda _: None
+) -> None:
     """Tell the configured targets of what happens on ``settings.log`` until ``stop``. What is away is waited for.
 
     ``show`` is told the notifier. Raises ``LogMisconfigured`` and ``BadTargets``. Several may run: one works, the
     others stand by.
     """
     targets = configured()
-    log = open_when_there(settings.log, stop)
-    if log is None:
-        return
-    try:
+
+    def tell(log: Log) -> None:
         notifier = Notifier(log, settings.postgres, targets, settings.public_url)
-        if show is not None:
-            show(notifier)
+        show(notifier)
         notifier.run(stop)
-    finally:
-        log.close()
+
+    with_log(settings.log, stop, tell)
 
 
 def send_test(name: str) -> str:

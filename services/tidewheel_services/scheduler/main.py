@@ -20,7 +20,7 @@ from tidewheel.log.interface import Log
 from tidewheel.runtime.scheduler import CHECKPOINT_EVENTS, Scheduler, wall_clock_ms
 from tidewheel_services.config import Settings
 from tidewheel_services.instance import hold_name
-from tidewheel_services.waiting_for_log import keep_on, open_when_there
+from tidewheel_services.waiting_for_log import keep_on, with_log
 
 #: Longer than any healthy turn, a recovery of a long journal and a blocked commit included.
 PULSE_S_MAX = 120
@@ -50,7 +50,7 @@ def run_scheduler(
     fallback_name: str,
     lease_ms: int | None = None,
     checkpoint_events: int = CHECKPOINT_EVENTS,
-    show: Callable[[Scheduler], None] | None = None,
+    show: Callable[[Scheduler], object] = lambda _: None,
 ) -> None:
     """Own shards of ``settings.log`` until ``stop``; leases and checkpoints as long as usual unless said otherwise.
     ``show`` is told the scheduler.
@@ -58,13 +58,11 @@ def run_scheduler(
     Raises ``LogMisconfigured`` and ``NameTaken``; a log that is away is waited for.
     """
     with hold_name("scheduler", settings.log, settings.instance, fallback_name) as name:
-        log = open_when_there(settings.log, stop, begin_again)
-        if log is None:
-            return
-        try:
+
+        def own(log: Log) -> None:
             own_shards(log, name, stop, settings, lease_ms=lease_ms, checkpoint_events=checkpoint_events, show=show)
-        finally:
-            log.close()
+
+        with_log(settings.log, stop, own, begin_again)
 
 
 def own_shards(
@@ -75,7 +73,7 @@ def own_shards(
     *,
     lease_ms: int | None = None,
     checkpoint_events: int = CHECKPOINT_EVENTS,
-    show: Callable[[Scheduler], None] | None = None,
+    show: Callable[[Scheduler], object] = lambda _: None,
 ) -> None:
     """The same over an open log, with no name held."""
     pulse = Pulse()
@@ -94,8 +92,7 @@ def own_shards(
     def own() -> None:
         pulse()
         scheduler = Scheduler(log, name, evaluator, clock=pulse, rules=rules, checkpoint_events=checkpoint_events)
-        if show is not None:
-            show(scheduler)
+        show(scheduler)
         _log.info("scheduler is up", instance=name)
         scheduler.run(stop)
 

@@ -13,28 +13,26 @@ from tidewheel_services.config import Settings
 from tidewheel_services.waiter.polling import Poller
 from tidewheel_services.waiter.records import Records
 from tidewheel_services.waiter.waiter import Waiter
-from tidewheel_services.waiting_for_log import open_when_there
+from tidewheel_services.waiting_for_log import with_log
 from tidewheel_services.worker.secrets import LocalSecrets
 
 
-def run_waiter(settings: Settings, stop: threading.Event, show: Callable[[Waiter], None] | None = None) -> None:
+def run_waiter(settings: Settings, stop: threading.Event, show: Callable[[Waiter], object] = lambda _: None) -> None:
     """Look after waits until ``stop``; ``show`` is told the waiter. Raises ``LogMisconfigured``."""
-    log = open_when_there(settings.log, stop)
-    if log is None:
-        return
-    try:
-        wait_on(log, settings, settings.instance or socket.gethostname(), stop, show)
-    finally:
-        log.close()
+    name = settings.instance or socket.gethostname()
+    with_log(settings.log, stop, lambda log: wait_on(log, settings, name, stop, show))
 
 
 def wait_on(
-    log: Log, settings: Settings, name: str, stop: threading.Event, show: Callable[[Waiter], None] | None = None
+    log: Log,
+    settings: Settings,
+    name: str,
+    stop: threading.Event,
+    show: Callable[[Waiter], object] = lambda _: None,
 ) -> None:
     """The same over an open log."""
     evaluator = CelEvaluator()
     records = Records(lambda: open_feed(settings.feed or feed_beside(settings.log)), evaluator, name)
     waiter = Waiter(log, settings.postgres, Poller(LocalSecrets(), evaluator), records, name)
-    if show is not None:
-        show(waiter)
+    show(waiter)
     waiter.run(stop)
