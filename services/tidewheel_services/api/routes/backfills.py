@@ -27,6 +27,7 @@ from tidewheel_services.api.body import Body, body_of, documented
 from tidewheel_services.api.names import After, DagName, Limit
 from tidewheel_services.api.previews import PREVIEW_MAX, instants_of, preview, schedule_of
 from tidewheel_services.api.routes.dags import Reason, ReasonBody
+from tidewheel_services.api.routes.pages import answer_page
 from tidewheel_services.api.routes.routers import reader, writer
 from tidewheel_services.api.services import Actor, Api, Services, answer
 from tidewheel_services.api.unknown import known_backfill, known_dag
@@ -95,14 +96,11 @@ class CancelBody(Body):
 )
 def list_backfills(dag: DagName, api: Api, limit: Limit = 100, after: After = None) -> Response:
     """Backfills with how far they have come, newest first."""
-
-    def query(connection: reads.Connection) -> views.Page[views.BackfillRow]:
-        page = reads.list_backfills(connection, dag, after=after, limit=limit)
-        if not page.items:
-            known_dag(connection, dag)
-        return page
-
-    return answer(api.reads.read(query))
+    return answer_page(
+        api,
+        lambda connection: reads.list_backfills(connection, dag, after=after, limit=limit),
+        lambda connection: known_dag(connection, dag),
+    )
 
 
 @read.get(

@@ -14,6 +14,7 @@ from tidewheel_services.api import shapes
 from tidewheel_services.api.body import Body, body_of, documented
 from tidewheel_services.api.names import After, AfterEvent, DagName, EventTypes, Limit, NewestFirst, VersionName
 from tidewheel_services.api.routes.changes import change
+from tidewheel_services.api.routes.pages import answer_page
 from tidewheel_services.api.routes.routers import reader, writer
 from tidewheel_services.api.services import Actor, Api, answer
 from tidewheel_services.api.unknown import known_dag, missing
@@ -71,14 +72,11 @@ def get_dag(dag: DagName, api: Api) -> Response:
 )
 def list_versions(dag: DagName, api: Api, limit: Limit = 100, after: After = None) -> Response:
     """The versions of a DAG's definition, newest first."""
-
-    def query(connection: reads.Connection) -> views.Page[views.VersionRow]:
-        page = reads.list_versions(connection, dag, after=after, limit=limit)
-        if not page.items:
-            known_dag(connection, dag)
-        return page
-
-    return answer(api.reads.read(query))
+    return answer_page(
+        api,
+        lambda connection: reads.list_versions(connection, dag, after=after, limit=limit),
+        lambda connection: known_dag(connection, dag),
+    )
 
 
 @read.get(

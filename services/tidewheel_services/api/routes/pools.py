@@ -14,6 +14,7 @@ from tidewheel_services.api import shapes
 from tidewheel_services.api.body import Body, body_of, documented
 from tidewheel_services.api.names import After, Limit, NewPoolName, PoolName
 from tidewheel_services.api.routes.changes import change
+from tidewheel_services.api.routes.pages import answer_page
 from tidewheel_services.api.routes.routers import reader, writer
 from tidewheel_services.api.services import Actor, Api, answer
 from tidewheel_services.api.unknown import known_pool
@@ -61,14 +62,11 @@ def list_pool_tasks(
     ] = None,
 ) -> Response:
     """Who waits in the pool and who holds its slots."""
-
-    def query(connection: reads.Connection) -> views.Page[views.PoolTaskRow]:
-        page = reads.list_pool_tasks(connection, pool, state=state, after=after, limit=limit)
-        if not page.items:
-            known_pool(connection, pool)
-        return page
-
-    return answer(api.reads.read(query))
+    return answer_page(
+        api,
+        lambda connection: reads.list_pool_tasks(connection, pool, state=state, after=after, limit=limit),
+        lambda connection: known_pool(connection, pool),
+    )
 
 
 @read.get(
@@ -84,14 +82,11 @@ def list_pool_dags(
     dag: Annotated[str | None, Query(max_length=200, description="Only this DAG.")] = None,
 ) -> Response:
     """Who has how much of the pool, and what each DAG's `max_pool_share` comes to now."""
-
-    def query(connection: reads.Connection) -> views.Page[views.PoolDagRow]:
-        page = reads.list_pool_dags(connection, pool, dag=dag, after=after, limit=limit)
-        if not page.items:
-            known_pool(connection, pool)
-        return page
-
-    return answer(api.reads.read(query))
+    return answer_page(
+        api,
+        lambda connection: reads.list_pool_dags(connection, pool, dag=dag, after=after, limit=limit),
+        lambda connection: known_pool(connection, pool),
+    )
 
 
 @read.get(

@@ -28,6 +28,7 @@ from tidewheel_services.api.names import (
     checked_run_id,
 )
 from tidewheel_services.api.problems import Problem
+from tidewheel_services.api.routes.pages import answer_page
 from tidewheel_services.api.routes.routers import reader, writer
 from tidewheel_services.api.services import Actor, Api, answer
 from tidewheel_services.api.unknown import known_dag, known_run
@@ -98,16 +99,13 @@ def list_runs_of_dag(
     until: Until = None,
 ) -> Response:
     """Runs of one DAG, newest first."""
-
-    def query(connection: reads.Connection) -> views.Page[views.RunRow]:
-        page = reads.list_runs(
+    return answer_page(
+        api,
+        lambda connection: reads.list_runs(
             connection, dag=dag, states=state, kind=kind, since=since, until=until, after=after, limit=limit
-        )
-        if not page.items:
-            known_dag(connection, dag)
-        return page
-
-    return answer(api.reads.read(query))
+        ),
+        lambda connection: known_dag(connection, dag),
+    )
 
 
 @read.get("/dags/{dag}/runs/{run_id}", summary="Show a run", responses=shapes.gives(views.RunDetail, "The run."))
@@ -123,14 +121,11 @@ def get_run(dag: DagName, run_id: RunName, api: Api) -> Response:
 )
 def list_children(dag: DagName, run_id: RunName, api: Api, limit: Limit = 100, after: After = None) -> Response:
     """Runs that tasks of this one asked for, by `trigger` or `workflow`. The `parent` of each says which task did."""
-
-    def query(connection: reads.Connection) -> views.Page[views.RunRow]:
-        page = reads.list_runs(connection, parent=(dag, run_id), after=after, limit=limit)
-        if not page.items:
-            known_run(connection, dag, run_id)
-        return page
-
-    return answer(api.reads.read(query))
+    return answer_page(
+        api,
+        lambda connection: reads.list_runs(connection, parent=(dag, run_id), after=after, limit=limit),
+        lambda connection: known_run(connection, dag, run_id),
+    )
 
 
 @read.get(

@@ -12,6 +12,7 @@ from tidewheel_services.api import shapes
 from tidewheel_services.api.following import LogSource, as_events, as_text, follow
 from tidewheel_services.api.names import After, AttemptNumber, DagName, Limit, RunName, TaskName
 from tidewheel_services.api.problems import Problem
+from tidewheel_services.api.routes.pages import answer_page
 from tidewheel_services.api.routes.routers import reader
 from tidewheel_services.api.services import Api, answer
 from tidewheel_services.api.unknown import known_run, known_task
@@ -46,14 +47,11 @@ def list_tasks(
     dag: DagName, run_id: RunName, api: Api, limit: Limit = 100, after: After = None, state: States = None
 ) -> Response:
     """The tasks of a run, each with its current or last attempt."""
-
-    def query(connection: reads.Connection) -> views.Page[views.TaskRow]:
-        page = reads.list_tasks(connection, dag, run_id, states=state, after=after, limit=limit)
-        if not page.items:
-            known_run(connection, dag, run_id)
-        return page
-
-    return answer(api.reads.read(query))
+    return answer_page(
+        api,
+        lambda connection: reads.list_tasks(connection, dag, run_id, states=state, after=after, limit=limit),
+        lambda connection: known_run(connection, dag, run_id),
+    )
 
 
 @read.get(_TASK, summary="Show a task", responses=shapes.gives(views.TaskDetail, "The task with its output."))
@@ -74,14 +72,11 @@ def list_outputs(
 ) -> Response:
     """What each instance of a task with `for_each` gave: together the list that tasks downstream see. A page has at
     most 1 MiB of them."""
-
-    def query(connection: reads.Connection) -> views.Page[views.InstanceOutput]:
-        page = reads.list_outputs(connection, dag, run_id, task, after=after, limit=limit)
-        if not page.items:
-            known_task(connection, dag, run_id, task)
-        return page
-
-    return answer(api.reads.read(query))
+    return answer_page(
+        api,
+        lambda connection: reads.list_outputs(connection, dag, run_id, task, after=after, limit=limit),
+        lambda connection: known_task(connection, dag, run_id, task),
+    )
 
 
 @read.get(
@@ -93,14 +88,11 @@ def list_attempts(
     dag: DagName, run_id: RunName, task: TaskName, api: Api, limit: Limit = 100, after: After = None
 ) -> Response:
     """Every try at the task: on which worker, how long, how it ended."""
-
-    def query(connection: reads.Connection) -> views.Page[views.AttemptRow]:
-        page = reads.list_attempts(connection, dag, run_id, task, after=after, limit=limit)
-        if not page.items:
-            known_task(connection, dag, run_id, task)
-        return page
-
-    return answer(api.reads.read(query))
+    return answer_page(
+        api,
+        lambda connection: reads.list_attempts(connection, dag, run_id, task, after=after, limit=limit),
+        lambda connection: known_task(connection, dag, run_id, task),
+    )
 
 
 @read.get(
@@ -110,14 +102,11 @@ def list_attempts(
 )
 def list_run_attempts(dag: DagName, run_id: RunName, api: Api, limit: Limit = 100, after: After = None) -> Response:
     """Every try at every task of the run: what a timeline draws."""
-
-    def query(connection: reads.Connection) -> views.Page[views.AttemptRow]:
-        page = reads.list_attempts(connection, dag, run_id, after=after, limit=limit)
-        if not page.items:
-            known_run(connection, dag, run_id)
-        return page
-
-    return answer(api.reads.read(query))
+    return answer_page(
+        api,
+        lambda connection: reads.list_attempts(connection, dag, run_id, after=after, limit=limit),
+        lambda connection: known_run(connection, dag, run_id),
+    )
 
 
 @read.get(
