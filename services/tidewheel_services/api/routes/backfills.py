@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, TypedDict
 from urllib.parse import unquote
 
 from fastapi import Depends, Path
@@ -17,16 +17,16 @@ from tidewheel.core.commands import (
     CancelBackfill,
     PauseBackfill,
     Reprocess,
-    Request,
     ResumeBackfill,
     StartBackfill,
 )
+from tidewheel.core.mail import Reply
 from tidewheel_projections import reads, views
 from tidewheel_services.api import shapes
 from tidewheel_services.api.body import Body, body_of, documented
 from tidewheel_services.api.names import After, DagName, Limit
 from tidewheel_services.api.previews import PREVIEW_MAX, instants_of, preview, schedule_of
-from tidewheel_services.api.routes.dags import Reason, ReasonBody
+from tidewheel_services.api.routes.dags import Reason, ReasonBody, Why
 from tidewheel_services.api.routes.pages import answer_page
 from tidewheel_services.api.routes.routers import reader, writer
 from tidewheel_services.api.services import Actor, Api, Services, answer
@@ -80,6 +80,22 @@ class PreviewBody(RangeBody):
     """What to preview."""
 
     limit: Annotated[int, Field(ge=1, le=PREVIEW_MAX, description="How many slots to name.")] = 1000
+
+
+class Target(TypedDict):
+    """The backfill that a request is about, and who asks."""
+
+    dag: str
+    backfill_id: str
+    actor: str
+
+
+def target_of(dag: DagName, backfill_id: BackfillName, actor: Actor) -> Target:
+    """A dependency: what the address and the headers say."""
+    return {"dag": dag, "backfill_id": backfill_id, "actor": actor}
+
+
+Named = Annotated[Target, Depends(target_of)]
 
 
 class CancelBody(Body):
@@ -164,14 +180,7 @@ async def start_backfill(
         reprocess=body.reprocess,
     )
     reply = await api.ask(command, "Ask again: a slot gets one run, however often it is asked for.")
-    content = shapes.Backfilling(
-        dag=dag,
-        backfill_id=reply.backfill_id,
-        changed=reply.created,
-        message=reply.message,
-        position=reply.position,
-    )
-    return answer(content, 201 if reply.created else 200, reply.position)
+    return _told(dag, reply, 201 if reply.created else 200)
 
 
 @write.post(
@@ -180,15 +189,9 @@ async def start_backfill(
     responses=shapes.gives(shapes.Backfilling, "It makes no more runs."),
     openapi_extra=documented(ReasonBody, required=False, example={"reason": "the warehouse is busy"}),
 )
-async def pause_backfill(
-    dag: DagName,
-    backfill_id: BackfillName,
-    api: Api,
-    actor: Actor,
-    body: Annotated[ReasonBody, Depends(body_of(ReasonBody))],
-) -> Response:
+async def pause_backfill(target: Named, api: Api, body: Why) -> Response:
     """It makes no more runs until it is resumed; those it made go on."""
-    return await _change(api, PauseBackfill(dag=dag, backfill_id=backfill_id, actor=actor, reason=body.reason))
+    return await _change(api, PauseBackfill(**target, reason=body.reason))
 
 
 @write.post(
@@ -197,15 +200,9 @@ async def pause_backfill(
     responses=shapes.gives(shapes.Backfilling, "It goes on."),
     openapi_extra=documented(ReasonBody, required=False, example={"reason": "the warehouse is free"}),
 )
-async def resume_backfill(
-    dag: DagName,
-    backfill_id: BackfillName,
-    api: Api,
-    actor: Actor,
-    body: Annotated[ReasonBody, Depends(body_of(ReasonBody))],
-) -> Response:
+async def resume_backfill(target: Named, api: Api, body: Why) -> Response:
     """It goes on where it was."""
-    return await _change(api, ResumeBackfill(dag=dag, backfill_id=backfill_id, actor=actor, reason=body.reason))
+    return await _change(api, ResumeBackfill(**target, reason=body.reason))
 
 
 @write.post(
@@ -215,25 +212,22 @@ async def resume_backfill(
     openapi_extra=documented(CancelBody, required=False, example={"reason": "wrong range", "running": False}),
 )
 async def cancel_backfill(
-    dag: DagName,
-    backfill_id: BackfillName,
-    api: Api,
-    actor: Actor,
-    body: Annotated[CancelBody, Depends(body_of(CancelBody))],
+    target: Named, api: Api, body: Annotated[CancelBody, Depends(body_of(CancelBody))]
 ) -> Response:
     """It makes no more runs, and those of its runs that wait are cancelled; with `running` the others too."""
-    command = CancelBackfill(dag=dag, backfill_id=backfill_id, actor=actor, reason=body.reason, running=body.running)
-    return await _change(api, command)
+    return await _change(api, CancelBackfill(**target, reason=body.reason, running=body.running))
 
 
 async def _change(api: Services, command: PauseBackfill | ResumeBackfill | CancelBackfill) -> Response:
-    request: Request = command
-    reply = await api.ask(request, "Asking again is safe.")
+    return _told(command.dag, await api.ask(command, "Asking again is safe."))
+
+
+def _told(dag: str, reply: Reply, status: int = 200) -> Response:
     content = shapes.Backfilling(
-        dag=command.dag,
-        backfill_id=command.backfill_id,
+        dag=dag,
+        backfill_id=reply.backfill_id,
         changed=reply.created,
         message=reply.message,
         position=reply.position,
     )
-    return answer(content, position=reply.position)
+    return answer(content, status, reply.position)

@@ -31,6 +31,10 @@ class ReasonBody(Body):
     reason: Reason = ""
 
 
+#: A body that may say why.
+Why = Annotated[ReasonBody, Depends(body_of(ReasonBody))]
+
+
 @read.get("/dags", summary="List DAGs", responses=shapes.gives(views.Page[views.DagRow], "DAGs by id."))
 def list_dags(
     api: Api,
@@ -125,9 +129,7 @@ def list_dag_events(
     responses=shapes.gives(shapes.Changed, "It is paused."),
     openapi_extra=documented(ReasonBody, required=False, example={"reason": "warehouse maintenance"}),
 )
-async def pause_dag(
-    dag: DagName, api: Api, actor: Actor, body: Annotated[ReasonBody, Depends(body_of(ReasonBody))]
-) -> Response:
+async def pause_dag(dag: DagName, api: Api, actor: Actor, body: Why) -> Response:
     """No new scheduled runs, and requested runs wait, until it is unpaused. Runs that have begun go on."""
     return await change(api, dag, PauseDag(dag=dag, actor=actor, reason=body.reason))
 
@@ -138,9 +140,7 @@ async def pause_dag(
     responses=shapes.gives(shapes.Changed, "It goes on."),
     openapi_extra=documented(ReasonBody, required=False, example={"reason": "maintenance is over"}),
 )
-async def unpause_dag(
-    dag: DagName, api: Api, actor: Actor, body: Annotated[ReasonBody, Depends(body_of(ReasonBody))]
-) -> Response:
+async def unpause_dag(dag: DagName, api: Api, actor: Actor, body: Why) -> Response:
     """Go on; the catch-up policy says what becomes of the slots that passed."""
     return await change(api, dag, UnpauseDag(dag=dag, actor=actor, reason=body.reason))
 
