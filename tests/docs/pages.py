@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-_FENCE: Final = re.compile(r"^```([^\n`]*)\n(.*?)^```[ ]*$", re.MULTILINE | re.DOTALL)
+_FENCE: Final = re.compile(r"^ *```([^\n`]*)\n(.*?)^ *```[ ]*$", re.MULTILINE | re.DOTALL)
 _CODE: Final = re.compile(r"`([^`\n]+)`")
 _LINK: Final = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
+_CALL: Final = re.compile(r" *\$ (?:\w+=\S+ )*(?:\S*/)?tidewheel (.*)")
 _HEADING: Final = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 
 
@@ -42,6 +43,14 @@ def fences() -> tuple[Fence, ...]:
         for page, text in pages().items()
         for match in _FENCE.finditer(text)
     )
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """Each call of the program that a page shows at a prompt: where, and what stands behind the program's name."""
+    for fence in fences():
+        for line in fence.text.splitlines():
+            if call := _CALL.match(line):
+                yield str(fence), call[1]
 
 
 def prose(page: str) -> str:

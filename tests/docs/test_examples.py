@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +12,7 @@ import typer.main
 from typer.core import TyperGroup
 from typer.testing import CliRunner
 
-from tests.docs.pages import ROOT, Fence, code, fences, links, pages
+from tests.docs.pages import ROOT, Fence, code, commands, fences, links, pages
 from tests.docs.pages import anchors as anchors_of
 from tidewheel.definition.load import load_text
 from tidewheel_services.cli.app import app
@@ -57,25 +58,20 @@ def test_the_first_mistake_of_the_quickstart_is_shown_as_it_is() -> None:
 def test_there_is_something_to_check() -> None:
     assert len(workflows()) >= 5
     assert len(mistakes()) >= 3
-    assert len(list(commands())) >= 30
+    assert len(list(named())) >= 30
 
 
-def commands() -> Iterator[tuple[str, list[str]]]:
-    """Each call of the program on any page: where, and its words."""
-    for fence in fences():
-        if fence.words[:1] == ("console",):
-            for line in fence.text.splitlines():
-                if call := re.match(r"\$ (?:\w+=\S+ )*(?:\S*/)?tidewheel (.*)", line):
-                    yield str(fence), shlex.split(call[1], comments=True)
+def named() -> Iterator[tuple[str, list[str]]]:
+    """Each call of the program on any page, in its text too: where, and its words."""
+    for place, line in commands():
+        yield place, shlex.split(line, comments=True)
     for page in pages():
         for text in code(page):
             if text.startswith("tidewheel "):
                 yield page, text.split()[1:]
 
 
-@pytest.mark.parametrize(
-    ("place", "words"), list(commands()), ids=lambda value: value if isinstance(value, str) else ""
-)
+@pytest.mark.parametrize(("place", "words"), list(named()), ids=lambda value: value if isinstance(value, str) else "")
 def test_a_command_that_is_named_exists(place: str, words: list[str]) -> None:
     command = PROGRAM
     while isinstance(command, TyperGroup) and words and not words[0].startswith("-"):
@@ -125,3 +121,20 @@ def test_what_is_made_by_make_is_a_target(page: str) -> None:
         if line.startswith("$ make ")
     ]
     assert {call.split()[1] for call in calls} <= targets
+
+
+def test_the_run_that_the_readme_draws_has_the_tasks_of_its_workflow() -> None:
+    (drawn,) = (fence for fence in fences() if fence.page == "README.md" and fence.text.startswith("seattle_weather "))
+    workflow = load_text((ROOT / "examples/seattle_weather.yaml").read_text(encoding="utf-8"), "f").workflow
+    assert workflow is not None
+    assert [line.split()[0] for line in drawn.text.splitlines()[2:]] == [task.id for task in workflow.tasks]
+
+
+@pytest.mark.parametrize("page", pages())
+def test_extras_are_installed_from_the_checkout(page: str) -> None:
+    extras = set(
+        tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    )
+    # The name on a public registry is not ours to promise.
+    assert set(re.findall(r"pip install (?!-e '\.\[)\S+", pages()[page])) == set()
+    assert set(re.findall(r"pip install -e '\.\[([\w-]+)\]'", pages()[page])) <= extras

@@ -90,7 +90,7 @@ def backfills(dag: Dag, limit: Limit = 20, after: After = None, api: ApiUrl = ""
     write_list(
         listed,
         as_json,
-        ("backfill", "state", "slots", "how", "done", "of these"),
+        ("backfill", "state", "range", "how", "done", "of these"),
         lambda row: (
             plain(row["backfill_id"]),
             state(row["state"]),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from tidewheel_services.cli.faults import REFUSED
-from tidewheel_services.cli.options import Files, Json, Project, load_given
+from tidewheel_services.cli.options import Files, Json, Project, files_given, load_given
 from tidewheel_services.cli.output import console, plain, write, write_json
 
 if TYPE_CHECKING:
@@ -26,11 +26,9 @@ def validate(
     as_json: Json = False,
 ) -> None:
     """Check workflow files: every mistake, with file, line and column. Exit code 1 if there is any. What several files
-    say of each other and looks wrong is told as a warning."""
-    from tidewheel.definition.links import check_links
-
+    say of each other and looks wrong is told as a warning, and Python that is not in the project."""
     loaded = load_given(files, project)
-    mistakes, warnings = mistakes_of(loaded), check_links(loaded)
+    mistakes, warnings = mistakes_of(loaded), warnings_of(loaded, files, project)
     if as_json:
         documents = [as_document(mistake) for mistake in mistakes]
         write_json(documents + [{**as_document(warning), "severity": "warning"} for warning in warnings])
@@ -58,6 +56,18 @@ def schema() -> None:
 def mistakes_of(loaded: Iterable[Loaded]) -> list[Mistake]:
     """Every mistake once, also if a loop in a Python file has made it in many DAGs."""
     return list(dict.fromkeys(mistake for one in loaded for mistake in one.mistakes))
+
+
+def warnings_of(loaded: Iterable[Loaded], files: list[Path], project: Path | None) -> list[Mistake]:
+    """What looks wrong and may be right: other files, or other packages, may be where it runs."""
+    from tidewheel.authoring.imports import check_imports
+    from tidewheel.definition.links import check_links
+
+    everything = tuple(loaded)
+    found = check_links(everything)
+    for file, base in files_given(files, project).items():
+        found += check_imports((one for one in everything if one.file == str(file)), base)
+    return found
 
 
 def as_document(mistake: Mistake) -> dict[str, object]:

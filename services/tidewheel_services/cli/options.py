@@ -87,10 +87,9 @@ def rfc3339(ms: int) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%S}{fraction}Z"
 
 
-def load_given(paths: list[Path], project: Path | None) -> tuple[Loaded, ...]:
-    """What the given files define, and the YAML files and Python files with DAGs below given directories."""
-    from tidewheel.authoring.files import is_python, load_source, names_dags, project_of
-    from tidewheel.definition.load import refuse, refuse_doubles
+def files_given(paths: list[Path], project: Path | None) -> dict[Path, Path]:
+    """The given files, and the YAML files and Python files with DAGs below given directories: each with its project."""
+    from tidewheel.authoring.files import is_python, names_dags, project_of
 
     found: dict[Path, Path] = {}
     for path in paths:
@@ -101,8 +100,16 @@ def load_given(paths: list[Path], project: Path | None) -> tuple[Loaded, ...]:
             found.update(dict.fromkeys(inside, project or path))
         else:
             found[path] = project or project_of(path)
+    return found
+
+
+def load_given(paths: list[Path], project: Path | None) -> tuple[Loaded, ...]:
+    """What the given files define."""
+    from tidewheel.authoring.files import load_source
+    from tidewheel.definition.load import refuse, refuse_doubles
+
     loaded: list[Loaded] = []
-    for file, base in found.items():
+    for file, base in files_given(paths, project).items():
         dags = load_source(file, base).dags
         if not dags and file in paths:
             message = "it defines no DAG: write `with dag(...):`, from tidewheel.authoring"

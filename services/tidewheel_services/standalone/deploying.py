@@ -17,11 +17,12 @@ from typing import Final
 import msgspec
 
 from tidewheel.authoring.files import Source, is_python, load_source
+from tidewheel.authoring.imports import check_imports
+from tidewheel.definition.links import check_links
 from tidewheel.definition.load import Loaded, Mistake
 from tidewheel_services.cli.client import Client, Refused
 from tidewheel_services.cli.faults import CliError
 from tidewheel_services.cli.options import files_below
-from tidewheel_services.standalone.projects import stray_project
 from tidewheel_services.standalone.settling import GONE, Settling, Stamp, Stamps
 
 #: Of a file's time; within a step of it two contents may have one stamp.
@@ -35,13 +36,13 @@ class Told(msgspec.Struct, frozen=True):
     removed: tuple[str, ...] = ()
     mistakes: tuple[Mistake, ...] = ()
     faults: tuple[str, ...] = ()
+    #: What may be wrong, and is deployed all the same.
+    warnings: tuple[Mistake, ...] = ()
     #: There were mistakes at the last look, and are none now.
     mended: bool = False
-    #: Of what was deployed now: tasks that cannot work here, and where they can.
-    hints: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.deployed or self.removed or self.mistakes or self.faults or self.mended or self.hints)
+        return bool(self.deployed or self.removed or self.mistakes or self.faults or self.warnings or self.mended)
 
 
 class Deployer:
@@ -57,6 +58,7 @@ class Deployer:
         self._owners = _remembered(memory)
         self._live: dict[str, str] = {}
         self._told: set[Mistake] = set()
+        self._warned: set[Mistake] = set()
         self._told_faults: set[str] = set()
         self._settled = False
         self._files = Settling()
@@ -76,7 +78,7 @@ class Deployer:
         if not self._read() and self._settled:
             return Told()
         good, mistakes = self._choose()
-        deployed, faults, hints = self._deploy(good)
+        deployed, faults = self._deploy(good)
         removed, more_faults = self._remove(good)
         faults += more_faults
         self._settled = not faults
@@ -84,7 +86,7 @@ class Deployer:
         fresh_faults = tuple(fault for fault in faults if fault not in self._told_faults)
         mended = bool(self._told) and not mistakes
         self._told, self._told_faults = set(mistakes), set(faults)
-        return Told(tuple(deployed), tuple(removed), fresh, fresh_faults, mended, tuple(hints))
+        return Told(tuple(deployed), tuple(removed), fresh, fresh_faults, self._warn(good), mended)
 
     def _read(self) -> bool:
         """Load the files that have changed; whether any has, came or went."""
@@ -127,12 +129,11 @@ class Deployer:
                 mistakes.append(Mistake(loaded.file, loaded.line, 1, "duplicate_dag", message))
         return good, mistakes
 
-    def _deploy(self, good: dict[str, tuple[Path, Loaded]]) -> tuple[list[tuple[str, str]], list[str], list[str]]:
+    def _deploy(self, good: dict[str, tuple[Path, Loaded]]) -> tuple[list[tuple[str, str]], list[str]]:
         workflows = [loaded.workflow for _, loaded in good.values() if loaded.workflow is not None]
         self._on_pools({task.pool for workflow in workflows for task in workflow.tasks})
         deployed: list[tuple[str, str]] = []
         faults: list[str] = []
-        hints: list[str] = []
         for dag, (path, loaded) in good.items():
             version = loaded.version or ""
             if self._live.get(dag) == version and self._owners.get(dag) == self._name(path):
@@ -146,9 +147,7 @@ class Deployer:
             self._remember(dag, self._name(path))
             if answer["created"]:
                 deployed.append((dag, version))
-            if loaded.workflow is not None and (hint := stray_project(loaded.workflow, path, self._directory)):
-                hints.append(hint)
-        return deployed, faults, hints
+        return deployed, faults
 
     def _remove(self, good: dict[str, tuple[Path, Loaded]]) -> tuple[list[str], list[str]]:
         removed: list[str] = []
@@ -173,6 +172,13 @@ class Deployer:
             self._remember(dag, None)
             removed.append(dag)
         return removed, faults
+
+    def _warn(self, good: dict[str, tuple[Path, Loaded]]) -> tuple[Mistake, ...]:
+        loaded = [one for _, one in good.values()]
+        found = dict.fromkeys(check_links(loaded) + check_imports(loaded, self._directory))
+        fresh = tuple(warning for warning in found if warning not in self._warned)
+        self._warned = set(found)
+        return fresh
 
     def _name(self, path: Path) -> str:
         return str(path.relative_to(self._directory))

@@ -69,9 +69,8 @@ def _tell(terminal: Console, told: Told) -> None:
     if told.mistakes:
         show_mistakes(told.mistakes)
         terminal.print("[yellow]the last good version of each file with a mistake stays live[/]")
+    show_mistakes(told.warnings, "yellow")
     if told.mended:
         terminal.print("[green]no mistakes any more[/]")
-    for hint in told.hints:
-        terminal.print(f"[yellow]cannot work here[/]: {escape(hint)}")
     for fault in told.faults:
         terminal.print(f"[red]not deployed[/]: {escape(fault)}")
