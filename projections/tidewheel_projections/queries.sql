@@ -273,13 +273,22 @@ WHERE me.pool = %(pool)s::text COLLATE "C" AND me.dag = %(dag)s::text COLLATE "C
   AND me.attempt = %(attempt)s::integer AND me.state = 'waiting'
 
 -- name: list_run_history
-SELECT e.shard_seq, e.type, (extract(epoch FROM e.at) * 1000)::bigint AS at, e.actor, e.task, e.attempt, e.body::text AS body,
-       CASE WHEN e.type IN ('TaskSucceeded', 'TaskMarked') THEN t.output::text END AS output
-FROM tidewheel.events e LEFT JOIN tidewheel.tasks t ON t.dag = e.key AND t.run_id = e.run_id AND t.task = e.task
-WHERE e.topic = 'events' AND e.key = %(dag)s::text COLLATE "C" AND e.run_id = %(run_id)s::text COLLATE "C"
-  AND e.shard_seq > %(after)s::bigint
-ORDER BY e.shard_seq
+SELECT shard_seq, type, (extract(epoch FROM at) * 1000)::bigint AS at, actor, task, attempt, body::text AS body
+FROM tidewheel.events
+WHERE topic = 'events' AND key = %(dag)s::text COLLATE "C" AND run_id = %(run_id)s::text COLLATE "C"
+  AND shard_seq > %(after)s::bigint
+ORDER BY shard_seq
 LIMIT %(limit)s::bigint
+
+-- name: get_size_of_outputs
+SELECT coalesce(sum(octet_length(output::text)), 0)::bigint AS size
+FROM tidewheel.tasks
+WHERE dag = %(dag)s::text COLLATE "C" AND run_id = %(run_id)s::text COLLATE "C"
+
+-- name: list_outputs_of_run
+SELECT task, output::text AS output
+FROM tidewheel.tasks
+WHERE dag = %(dag)s::text COLLATE "C" AND run_id = %(run_id)s::text COLLATE "C" AND output IS NOT NULL
 
 -- name: get_definition
 SELECT definition::text AS definition

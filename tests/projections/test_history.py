@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.projections.following import project_all
+from tests.projections.journals import JournalWriter, mixed_day
 from tests.wire.samples import EVENTS, messages
 from tidewheel.core import events as e
 from tidewheel.core.digests import digest_in, digest_of
 from tidewheel.core.graph import define
-from tidewheel.core.recall import CannotRecall, recall
+from tidewheel.core.recall import RECALLED_BYTES_MAX, CannotRecall, recall
 from tidewheel.core.state import Dag
 from tidewheel.log.memory import MemoryLog
 from tidewheel.runtime.recovery import bring_up_to_date
@@ -27,7 +28,7 @@ from tidewheel.testing.simulation.mishaps import Mishaps
 from tidewheel.testing.simulation.season import quietly
 from tidewheel.testing.simulation.world import TroubledWorld
 from tidewheel_projections.audit import UNLISTED, audit_row
-from tidewheel_projections.history import event_of, get_definition, list_run_history
+from tidewheel_projections.history import TooLarge, event_of, get_definition, list_run_history
 
 LISTED = [kind for kind in EVENTS if issubclass(kind, e.RunEvent) and kind not in UNLISTED]
 #: Told by tables of their own, or by nobody.
@@ -80,7 +81,7 @@ def test_what_the_tables_say_a_run_came_to_is_what_its_dag_remembers(seed: int, 
         for dag in states(log):
             source_of = partial(get_definition, connection, dag.dag)
             for run_id in ended(connection, dag):
-                said = recall(dag.dag, list_run_history(connection, dag.dag, run_id), source_of)
+                said = recall(dag.dag, list_run_history(connection, dag.dag, run_id, RECALLED_BYTES_MAX), source_of)
                 version = msgspec.msgpack.decode(said.run)["version"]
                 told += 1
                 forgotten += version not in dag.definitions
@@ -93,7 +94,18 @@ def test_what_the_tables_say_a_run_came_to_is_what_its_dag_remembers(seed: int, 
 def test_who_lags_behind_tells_nothing(dsn: str) -> None:
     project_all(MemoryLog(), dsn)
     with psycopg.connect(dsn, autocommit=True) as connection, pytest.raises(CannotRecall, match="nothing is known"):
-        recall("d", list_run_history(connection, "d", "r"), partial(get_definition, connection, "d"))
+        recall("d", list_run_history(connection, "d", "r", 0), partial(get_definition, connection, "d"))
+
+
+@pytest.mark.postgres
+def test_outputs_that_nobody_could_use_are_not_read(dsn: str) -> None:
+    log = MemoryLog(partitions=4)
+    mixed_day(JournalWriter(log))
+    project_all(log, dsn)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        assert list(list_run_history(connection, "dag_0", "r0", 1_000))
+        with pytest.raises(TooLarge, match="bytes; the limit is 5"):
+            list(list_run_history(connection, "dag_0", "r0", 5))
 
 
 def ended(connection: psycopg.Connection[Any], dag: Dag) -> list[str]:

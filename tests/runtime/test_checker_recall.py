@@ -91,6 +91,19 @@ def test_a_definition_that_was_forgotten_comes_back() -> None:
     assert (first.offset, first.invariant) == (len(FIRST) + 1, 4)
 
 
+def cancelled(run_id: str) -> list[e.Event]:
+    """Another run, which comes to nothing."""
+    tasks = [of_task(e.TaskCancelled, name, 0, run_id=run_id, worker="", reason="x") for name in ("s", "a", "b", "m")]
+    begun = [created(run_id), of_run(e.RunCancelRequested, run_id)]
+    return [*begun, *tasks, of_run(e.RunCancelled, run_id, reason="x")]
+
+
+def test_a_definition_that_another_run_keeps_is_not_forgotten() -> None:
+    kept = deployed(msgspec.structs.replace(WORKFLOW, keep_runs=1), cursor=None)
+    newer = deployed(msgspec.structs.replace(NEWER, keep_runs=1), "v2", cursor=None)
+    assert found(checked([kept, *FIRST[1:], *cancelled("q"), newer, reopened(came_to()), *SECOND])) == []
+
+
 def test_under_the_latest_version_what_is_gone_is_gone() -> None:
     newer = deployed(NEWER, "v2", cursor=None)
     goes_on = [reopened(came_to(), version="v2"), of_run(e.RunStarted), *attempt("n"), of_run(e.RunSucceeded)]
@@ -129,12 +142,7 @@ def test_a_live_run_is_not_recalled() -> None:
 
 def test_only_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidewheel.runtime.witness.ended.RECALLABLE_RUNS", 1)
-    cancelled: list[e.Event] = [
-        created("s"),
-        of_run(e.RunCancelRequested, "s"),
-        *(of_task(e.TaskCancelled, name, 0, run_id="s", worker="", reason="x") for name in ("s", "a", "b", "m")),
-        of_run(e.RunCancelled, "s", reason="x"),
-    ]
-    first = checked([*FIRST, *cancelled, reopened(came_to())]).violations[0]
-    assert (first.offset, first.invariant) == (len(FIRST) + len(cancelled), 2)
+    other = cancelled("q")
+    first = checked([*FIRST, *other, reopened(came_to())]).violations[0]
+    assert (first.offset, first.invariant) == (len(FIRST) + len(other), 2)
     assert "not among the last 1 ended" in first.message

@@ -29,3 +29,4 @@ def test_a_planted_bug_is_found(name: str) -> None:
     assert tally.findings, f"{name} was not found in {tally.seeds} seeds: {ALL_BUGS[name].what}"
     # Found by a judge, and not because the plant itself broke something.
     assert not tally.findings[0].raised, tally.findings[0].what
+    assert "TypeError" not in tally.findings[0].what, "the plant does not fit the function that it replaces"

@@ -9,9 +9,9 @@ from starlette.concurrency import run_in_threadpool
 
 from tidewheel.core.commands import ClearTasks, MarkTask
 from tidewheel.core.mail import Reply
-from tidewheel.core.recall import CannotRecall, Recalled, recall
+from tidewheel.core.recall import RECALLED_BYTES_MAX, CannotRecall, Recalled, recall
 from tidewheel_projections import reads
-from tidewheel_projections.history import get_definition, list_run_history
+from tidewheel_projections.history import TooLarge, get_definition, list_run_history
 from tidewheel_services.api.problems import Problem
 from tidewheel_services.api.services import Services
 
@@ -31,4 +31,8 @@ async def ask_of_run(api: Services, command: ClearTasks | MarkTask, again: str) 
 
 
 def _recall(connection: reads.Connection, *, dag: str, run_id: str) -> Recalled:
-    return recall(dag, list_run_history(connection, dag, run_id), partial(get_definition, connection, dag))
+    events = list_run_history(connection, dag, run_id, RECALLED_BYTES_MAX)
+    try:
+        return recall(dag, events, partial(get_definition, connection, dag))
+    except TooLarge as error:
+        raise CannotRecall(str(error)) from error

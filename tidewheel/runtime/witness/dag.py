@@ -89,7 +89,7 @@ class DagWitness:
             return
         self._ended.deployed(event)
         before, self._definition = self._definition, Definition(event.version, workflow)
-        used = {run.definition.version for run in self.runs.values()} | {event.version}
+        used = {run.definition.version for run in self.runs.values()} | self._ended.versions | {event.version}
         self._definitions[event.version] = self._definition
         self._definitions = {version: d for version, d in self._definitions.items() if version in used}
         schedule = workflow.schedule

@@ -39,6 +39,11 @@ class EndedRuns:
         #: The definitions that ever were, as hashes.
         self._texts: dict[str, bytes] = {}
 
+    @property
+    def versions(self) -> set[str]:
+        """Those of the runs that are kept, which are known without being brought."""
+        return {run.definition.version for run in self._kept.values()}
+
     def deployed(self, event: e.DagDeployed) -> None:
         """A definition that a recalled run may bring back."""
         self._texts[event.version] = _hash(event.definition)

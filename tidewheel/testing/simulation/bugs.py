@@ -305,8 +305,8 @@ def back_off_ignored() -> Any:
     """What failed is tried again at once."""
     next_try = task.next_try
 
-    def at_once(d: Any, *more: Any) -> int | None:
-        return None if next_try(d, *more) is None else d.now
+    def at_once(d: Any, *more: Any, **of: Any) -> int | None:
+        return None if next_try(d, *more, **of) is None else d.now
 
     return _replaced((task, "next_try", at_once), (lease, "next_try", at_once))
 
@@ -314,7 +314,7 @@ def back_off_ignored() -> Any:
 def budget_ignored() -> Any:
     """What failed is tried again without end."""
 
-    def for_ever(d: Any, run_id: str, *_: Any) -> int | None:
+    def for_ever(d: Any, run_id: str, *_: Any, **of: Any) -> int | None:
         return None if d.state.runs[run_id].cancel_requested else d.now + 60_000
 
     return _replaced((task, "next_try", for_ever), (lease, "next_try", for_ever))
@@ -324,13 +324,13 @@ def cancelled_goes_on() -> Any:
     """A cancelled run tries again what fails."""
     next_try = task.next_try
 
-    def on(d: Any, run_id: str, name: str, *more: Any) -> int | None:
+    def on(d: Any, run_id: str, name: str, *more: Any, **of: Any) -> int | None:
         run = d.state.runs[run_id]
         wanted = msgspec.structs.replace(run.task(name), cancel_requested=False)
         run = msgspec.structs.replace(run, stop=None, tasks=run.tasks.set(name, wanted))
         state = msgspec.structs.replace(d.state, runs=d.state.runs.set(run_id, run))
         decision: Any = SimpleNamespace(state=state, now=d.now, rules=d.rules)
-        return next_try(decision, run_id, name, *more)
+        return next_try(decision, run_id, name, *more, **of)
 
     return _replaced((task, "next_try", on), (lease, "next_try", on))
 
