@@ -59,3 +59,10 @@ def test_writes_reads_and_lag(kafka: Log, database: str, start_api, run_threads,
         )
         assert all(entry["end_offset"] == entry["projected_offset"] for entry in lag["journals"])
         assert api.get("/ready").status_code == 200
+        reasons = api.get("/api/v1/dags/hello/runs/r19/why").json()["reasons"]
+        assert [reason["code"] for reason in reasons] == ["max_runs"]
+        reasons = api.get("/api/v1/dags/hello/runs/r0/why").json()["reasons"]
+        assert [reason["code"] for reason in reasons] == ["no_worker"]
+    # Its scheduler has left the group, and nobody decides any more.
+    reasons = api.get("/api/v1/dags/hello/runs/r0/why").json()["reasons"]
+    assert [reason["code"] for reason in reasons] == ["no_scheduler", "no_worker"]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: Longer than the API itself waits for an answer.
 _TIMEOUT_S = 30.0
-_PAGE = 500
+_PAGE = 1000
 _PREFIX = "/api/v1"
 #: Where in a request a mistake lies; on the command line there is no body and no query.
 _PLACE = re.compile(r"(^|; )(?:body|query|path)\.")
