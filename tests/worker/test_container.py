@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import StartWorker, wait_until, written
-from engine import Engine
+from engine import Engine, run
 
 from tidewheel.core.assignment import ContainerSpec, Secret
 from tidewheel.core.commands import ReportCancelled
@@ -61,6 +61,27 @@ def test_its_words_variables_and_output(engine: Engine, process_worker: StartWor
     assert engine.success(task) == {"run": "r1"}
     assert engine.text(task) == "a; $(b)|a b"
     assert not (state / "removed").exists()
+
+
+def test_no_descriptor_is_closed_twice(
+    engine: Engine, process_worker: StartWorker, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second time it could be another task's pipe, which has got the number meanwhile."""
+    close, failed = os.close, []
+
+    def watched(descriptor: int) -> None:
+        try:
+            close(descriptor)
+        except OSError:
+            failed.append(descriptor)
+            raise
+
+    monkeypatch.setattr(os, "close", watched)
+    process_worker()
+    for _ in range(3):
+        engine.success(engine.assign(container("/bin/true")))
+    engine.success(engine.assign(run("true")))
+    assert failed == []
 
 
 def test_what_is_asked_of_the_engine(engine: Engine, process_worker: StartWorker, state: Path) -> None:

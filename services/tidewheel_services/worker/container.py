@@ -30,7 +30,7 @@ from tidewheel_services.worker.container_main import ENDED, ENGINE_FAILED
 from tidewheel_services.worker.environment import described, inherited
 from tidewheel_services.worker.messages import Exited
 from tidewheel_services.worker.shell import GRACE_S, ended, run_command
-from tidewheel_services.worker.supervision import Lost, Supervisor, close_all, python_argv
+from tidewheel_services.worker.supervision import Lost, Supervisor, python_argv
 
 #: The engine to use, by name or path; without it the first of ``ENGINES`` that answers.
 ENGINE_VARIABLE = "TIDEWHEEL_CONTAINER_ENGINE"
@@ -94,7 +94,10 @@ class Engine:
 
 
 class Leash:
-    """Removes the container of a command that ended in any other way than by the container's end."""
+    """Removes the container of a command that ended in any other way than by the container's end.
+
+    Who starts the command hands it the ``descriptor`` and closes it here, once: by its end the leash knows theirs.
+    """
 
     def __init__(self, engine: str, name: str, environment: Mapping[str, str]) -> None:
         reader, self.descriptor = os.pipe()
@@ -175,11 +178,12 @@ class Containers:
         self, attempt: Attempt, action: ContainerSpec, engine: str, hidden: Mapping[str, str], place: Path
     ) -> Outcome:
         name = container_name(attempt.assignment)
-        leash = Leash(engine, name, self._inherited)
         command = [engine, *run_arguments(action, attempt.assignment, name, place), *self._engine.arguments]
         for variable in hidden:
             command += ["--env", variable]
         argv = python_argv("tidewheel_services.worker.container_main", *command, action.image, *words(action))
+        checkpoint = CheckpointFile(place / "checkpoint.json", attempt)
+        leash = Leash(engine, name, self._inherited)
         try:
             word, pump = run_command(
                 self._supervisor,
@@ -188,11 +192,10 @@ class Containers:
                 {**self._inherited, **hidden},
                 self._project_dir,
                 self._grace_s,
-                CheckpointFile(place / "checkpoint.json", attempt),
+                checkpoint,
                 leash.descriptor,
             )
         finally:
-            close_all((leash.descriptor,))
             if not leash.wait(REMOVE_S):
                 attempt.log.remark(f"container {name} could not be removed within {REMOVE_S:g} s; it may still run")
         last_line = pump.last_line(self._secrets.masker)

@@ -103,9 +103,13 @@ def run_command(
     """Run a command of the attempt's to its end; its output goes to the attempt's log, what it leaves in
     ``checkpoint`` to the next attempt. Raises ``Lost``.
 
-    It inherits ``descriptors``, whose numbers follow its arguments; they are closed here.
+    It inherits ``descriptors``, whose numbers follow its arguments; they are closed here, whatever happens.
     """
-    readers, writers = output_pipes()
+    try:
+        readers, writers = output_pipes()
+    except OSError:
+        close_all(descriptors)
+        raise
     try:
         try:
             process = supervisor.spawn(argv, env, directory, (*writers, *descriptors), attempt.lease.fence_at)

@@ -230,7 +230,6 @@ def output_pipes() -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def close_all(descriptors: Sequence[int]) -> None:
-    """Close descriptors that may be closed already."""
+    """Close descriptors that are open. Closed twice, a number may be that of another thread's file by then."""
     for descriptor in descriptors:
-        with contextlib.suppress(OSError):
-            os.close(descriptor)
+        os.close(descriptor)
