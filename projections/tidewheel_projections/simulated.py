@@ -6,13 +6,14 @@ nothing, and an event that is written a second time is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias, cast
 
 import msgspec
 import psycopg
 
+from tidewheel.core.attempt import AttemptKey
 from tidewheel.log.interface import Reader
 from tidewheel.log.memory import MemoryLog
 from tidewheel.testing.simulation.faults import ProjectorPoint
@@ -54,6 +55,8 @@ class MemoryStore(Store):
         #: The keys of each run's tasks and attempts, and of each pool's workers and tasks.
         self._members: dict[tuple[str, Key], dict[Key, None]] = {}
         self._pending: list[Callable[[], None]] = []
+        #: By what is waited for: the details of the waits that are open, as the index on ``waits_for`` finds them.
+        self.open_waits: dict[str, dict[AttemptKey, str]] = {}
         self.at: At = lambda point: None
 
     def epoch(self) -> str:
@@ -162,10 +165,29 @@ class MemoryStore(Store):
             elif not table.newest_wins or cast(int, row[-1]) <= cast(int, before[-1]):
                 continue
             written[key] = row
+            if table is TASKS:
+                self._index_wait(before, row)
+
+    def _index_wait(self, before: tuple[object, ...] | None, row: tuple[object, ...]) -> None:
+        for values in (before, row):
+            task = None if not values else Task(*values)  # type: ignore[arg-type]
+            if task is None or not task.waits_for:
+                continue
+            waits, key = (
+                self.open_waits.setdefault(task.waits_for, {}),
+                (task.dag, task.run_id, task.task, task.attempt),
+            )
+            if values is before:
+                waits.pop(key, None)
+            elif task.wait is not None:
+                waits[key] = task.wait
 
     def _remove(self, table: Table, keys: Rows) -> None:
         for key in keys:
-            if self.tables.get(table.name, {}).pop(key, None) is not None:
+            gone = self.tables.get(table.name, {}).pop(key, None)
+            if gone is not None:
+                if table is TASKS:
+                    self._index_wait(gone, ())
                 prefix = key[:2] if table in (TASKS, ATTEMPTS) else key[:1]
                 del self._members[table.name, prefix][key]
 
@@ -198,6 +220,10 @@ class SimulatedProjector:
     def restart(self) -> None:
         """The process died: it comes back with an empty memory."""
         self._session = self._reader = None
+
+    def open_waits(self, waits_for: str) -> Mapping[AttemptKey, str]:
+        """What tasks wait for, as its rows have it: the details of each wait."""
+        return self._store.open_waits.get(waits_for, {})
 
     def difference(self) -> str:
         """The first row that differs from what a rebuild gives; empty if none does."""

@@ -132,6 +132,17 @@ def test_fail_fast_ends_the_others_and_the_task_with_the_last_of_them() -> None:
     assert kinds(outcome) == [("TaskCancelled", "m[0]"), ("TaskFailed", "m")]
 
 
+def test_whoever_was_told_to_end_ends_though_the_one_that_failed_is_marked_meanwhile() -> None:
+    outcome = fail(lease(begun(task("m", for_each=list("ab"), fail_fast=True)), "m[0]"), "m[1]")
+    outcome = outcome.when(c.MarkTask(**WHERE, task="m[1]", state="success"), at=NOW)
+    told = {**WHERE, "task": "m[0]", "attempt": 1, "worker": "w", "started_at": NOW, "ended_at": NOW}
+    outcome = outcome.when(c.ReportCancelled(**told), at=NOW)
+    assert kinds(outcome) == [("TaskCancelled", "m[0]"), ("TaskFailed", "m"), ("RunFailed", "")]
+    ended = outcome.decision.events[1]
+    assert isinstance(ended, e.TaskFailed)
+    assert ended.message == "1 of 2 instances were cancelled: m[0]"
+
+
 def test_a_failure_that_beats_the_cancel_of_fail_fast_is_not_tried_again() -> None:
     retrying = msgspec.structs.replace(task("m", for_each=list("ab"), fail_fast=True), infra_retries=5)
     outcome = fail(lease(begun(retrying), "m[0]"), "m[1]")

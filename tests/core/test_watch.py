@@ -153,6 +153,8 @@ def test_a_slot_that_passes_without_a_run_is_told() -> None:
     outcome = succeed_run(outcome.when(watched(slot), at=NOW + HOUR), slot)
     assert end("success", slot) in outcome.decision.commands
     outcome.when(watched(slot), at=NOW + HOUR).then().asks(end("success", slot))
+    # An instant within the interval of a run that is over is no slot, and has no run of its own.
+    assert "passed without a run" in fault(outcome.when(watched(between), at=NOW + HOUR))
 
 
 def test_a_removal_is_told() -> None:

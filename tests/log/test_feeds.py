@@ -15,6 +15,7 @@ from tidewheel.log.feed import Feed, Stand
 from tidewheel.log.feeds import feed_beside, open_feed
 from tidewheel.log.interface import LogMisconfigured
 from tidewheel.log.kafka.feed import KafkaFeed
+from tidewheel.log.memory_feed import MemoryFeed
 from tidewheel.log.sqlite.feed import SqliteFeed
 from tidewheel.testing import feed_contract
 from tidewheel.testing.feed_contract import FeedContract, now_ms, poll_until_held, take, values
@@ -50,6 +51,28 @@ class TestSqliteFeed(FeedContract):
         assert values(take(follower, 1)[0]) == [b"v"]
         here.close()
         there.close()
+
+
+class TestMemoryFeed(FeedContract):
+    def open(self, path: Path) -> Feed:
+        return MemoryFeed()
+
+    def test_a_partition_passes_to_another_member_and_both_read_it_until_the_first_looks_again(self) -> None:
+        feed = MemoryFeed()
+        feed.create("t", 2)
+        one, two = feed.follower("l1"), feed.follower("l2")
+        one.follow({"t": 0})
+        assert one.poll(10, 0).held == {("t", 0), ("t", 1)}
+        feed.publish("t", b"b", b"v")
+        two.follow({"t": 0})
+        (place,) = two.poll(10, 0).held
+        one.commit({place: Stand(1, 0)})  # nobody hears it: the partition is another's by now
+        assert one.poll(10, 0).held == {("t", 0), ("t", 1)} - {place}
+        feed.expel("l1")
+        taken = two.poll(10, 0)
+        assert taken.held == {("t", 0), ("t", 1)}
+        assert all(stand.offset == 0 for stand in taken.fresh.values())
+        assert feed.members() == ["l2"]
 
 
 @pytest.mark.kafka

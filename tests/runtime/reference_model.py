@@ -7,11 +7,14 @@ each is judged once, by how all of its upstreams ended.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 
-from tidewheel.core.workflow import Switch, Task, Workflow
+from tidewheel.core import events as e
+from tidewheel.core.workflow import ApprovalWait, Run, Switch, Task, TimeWait, WaitFor, Workflow
 
-#: How each attempt of a task, or of an instance, ends: ``ok``, ``fail``, or ``lose`` (the worker with it).
+#: How each attempt of a task, or of an instance, ends: ``ok``, ``fail``, or ``lose`` (the worker with it). Of one that
+#: waits for a person the first counts, and ``lose`` is nobody's answer; of one that asks for runs these end so.
 Fates = Callable[[str], list[str]]
 #: Of each task and instance: ``success``, ``failed``, ``skipped`` or ``upstream_failed``.
 Ends = dict[str, str]
@@ -43,13 +46,13 @@ def expected(workflow: Workflow, n: int, fates: Fates, marks: Mapping[str, str] 
                 left_out |= {name for name in named - set(then) if not above[name] & set(then)}
                 end = "success"
             elif end == "run" and task.for_each is None:
-                end = _attempts(task, fates(task.id))
-                if end == "success":
+                end = _end(task, fates(task.id))
+                if end == "success" and isinstance(task.action, Run):
                     lengths[task.id] = output_length(task.id)
             elif end == "run":
                 lengths[task.id] = _count(task.for_each, ends, lengths)
                 names = [f"{task.id}[{index}]" for index in range(lengths[task.id])]
-                instances = {name: _attempts(task, fates(name)) for name in names}
+                instances = {name: _end(task, fates(name)) for name in names}
                 ends |= instances
                 end = "failed" if "failed" in instances.values() else "success"
         except Mistake:
@@ -106,7 +109,15 @@ def _count(items: object, ends: Ends, lengths: dict[str, int]) -> int:
     return lengths[asked[1]]
 
 
-def _attempts(task: Task, fate: list[str]) -> str:
+def _end(task: Task, fate: list[str]) -> str:
+    action = task.action
+    if isinstance(action, WaitFor):
+        given_up = {"fail": "failed", "skip": "skipped"}[action.on_timeout]
+        if isinstance(action.what, TimeWait) and action.what.after_ms is not None:
+            in_time = action.timeout_ms is None or action.what.after_ms <= action.timeout_ms
+            return "success" if in_time else given_up
+        assert isinstance(action.what, ApprovalWait)
+        return {"ok": "success", "fail": "failed", "lose": given_up}[fate[0]]
     failures = losses = 0
     for end in fate:
         failures += end == "fail"
@@ -114,3 +125,44 @@ def _attempts(task: Task, fate: list[str]) -> str:
         if end == "ok" or failures > task.retry.max or losses > task.infra_retries:
             break
     return "success" if end == "ok" else "failed"
+
+
+def overshot(events: Iterable[e.Event], shares: Mapping[str, int | None], capacity: int) -> list[str]:
+    """Who was given more of a pool of ``capacity`` slots than its share, in percent, while it held some already."""
+    widths: dict[tuple[str, ...], int] = {}
+    held: Counter[str] = Counter()
+    found = []
+    for event in events:
+        if not isinstance(event, e.TaskEnqueued | e.SlotGranted | e.SlotReleased):
+            continue
+        attempt = (event.dag, event.run_id, event.task, str(event.attempt))
+        if isinstance(event, e.TaskEnqueued):
+            widths[attempt] = event.pool_slots
+        elif isinstance(event, e.SlotGranted):
+            share, before = shares[event.dag], held[event.dag]
+            held[event.dag] += widths[attempt]
+            widths[(*attempt, "held")] = widths.pop(attempt)
+            if share is not None and before and held[event.dag] * 100 > share * capacity:
+                found.append(f"{event.dag} holds {held[event.dag]} of {capacity} slots; its share is {share}%")
+        else:
+            widths.pop(attempt, None)
+            held[event.dag] -= widths.pop((*attempt, "held"), 0)
+    return found
+
+
+def left_running(events: Iterable[e.Event]) -> list[str]:
+    """Runs that were asked for and not told to end, though the task that waited for them was."""
+    asked: dict[tuple[str, ...], tuple[str, str]] = {}
+    to_end: set[tuple[str, str]] = set()
+    found = []
+    for event in events:
+        if isinstance(event, e.RunCreated):
+            parent = (event.parent_dag, event.parent_run_id, event.parent_task, str(event.parent_attempt))
+            asked[parent] = (event.dag, event.run_id)
+        elif isinstance(event, e.TaskCancelRequested) and not event.worker:
+            to_end.add(asked[event.dag, event.run_id, event.task, str(event.attempt)])
+        elif isinstance(event, e.RunCancelRequested):
+            to_end.discard((event.dag, event.run_id))
+        elif isinstance(event, e.RunSucceeded | e.RunFailed | e.RunCancelled) and (event.dag, event.run_id) in to_end:
+            found.append(f"{event.dag}/{event.run_id}")
+    return found

@@ -15,9 +15,17 @@ from tidewheel.runtime.witness.child import Asked, disagreements
 from tidewheel.runtime.witness.dag import DagWitness
 from tidewheel.runtime.witness.findings import Findings, Place
 
-PARENT = Workflow(id="d", tasks=(Task(id="w", action=SubWorkflow(dag="c")), Task(id="t", action=TriggerDag(dag="c"))))
+PARENT = Workflow(
+    id="d",
+    tasks=(
+        Task(id="w", action=SubWorkflow(dag="c")),
+        Task(id="t", action=TriggerDag(dag="c")),
+        Task(id="late", action=SubWorkflow(dag="c"), timeout_ms=5),
+    ),
+)
 CHILD = Workflow(id="c", tasks=(Task(id="x", action=Run(command="true")),))
 WAITED, STARTED = child_run_id("workflow", "d", "r", "w", 1), child_run_id("triggered", "d", "r", "t", 1)
+LATE = child_run_id("workflow", "d", "r", "late", 1)
 
 
 def on(event: type[Any], name: str, /, **more: Any) -> Any:
@@ -94,7 +102,7 @@ MADE = [made(WAITED, "workflow", "w"), made(STARTED, "triggered", "t")]
         [ASKED[1], failed("t", "launch_refused")],
         [*ASKED, postponed("w"), postponed("t"), postponed("w", 99)],
         [*ASKED, postponed("w"), postponed("w", None), *MADE],
-        [deferred("w", WAITED, "workflow", timeout_at=9), failed("w", "timeout")],
+        [deferred("late", LATE, "workflow", timeout_at=15), failed("late", "timeout", at=15)],
     ],
 )
 def test_two_sides_that_fit_are_good(events: list[Any]) -> None:
@@ -107,7 +115,7 @@ def test_two_sides_that_fit_are_good(events: list[Any]) -> None:
         ([deferred("w", "another", "workflow")], "asks for ('c', 'another'), not for"),
         ([deferred("w", WAITED, "trigger")], "waits for trigger, but its action is workflow"),
         ([ASKED[0], MADE[0], succeeded("w", "another")], "was its run, not ('c',"),
-        ([deferred("w", WAITED, "workflow", timeout_at=99), failed("w", "timeout")], "before the end of its time"),
+        ([deferred("late", LATE, "workflow", timeout_at=15), failed("late", "timeout")], "before the end of its time"),
         ([ASKED[0], postponed("w", 1)], "asks again at 1, but that is not later"),
         ([ASKED[0], postponed("w", reason="")], "no reason is given"),
         ([ASKED[1], postponed("t", None)], "it ends once there is its run"),
@@ -131,6 +139,10 @@ def test_one_side_that_is_wrong_by_itself_is_found(events: list[Any], words: str
         ([ASKED[0], MADE[0], succeeded("w", WAITED)], "(success), which is live"),
         ([ASKED[0], MADE[0], *ended(WAITED, "failed"), succeeded("w", WAITED)], "(success), which is failed"),
         ([ASKED[0], MADE[0], *ended(WAITED, "success"), failed("w", "run_failed")], "(failed), which is success"),
+        (
+            [ASKED[0], MADE[0], *ended(WAITED, "cancelled"), failed("w", "run_failed", retry_at=99)],
+            "(again), which is cancelled",
+        ),
     ],
 )
 def test_two_sides_that_disagree_are_found(events: list[Any], words: str) -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from tidewheel.testing.simulation.campaign import Campaign, run_campaign
 from tidewheel_projections.simulated import SimulatedProjector
-from tidewheel_projections.simulated_bugs import ALL_BUGS
+from tidewheel_services.waiter.simulated import SimulatedWaiter
+from tidewheel_services.waiter.simulated_bugs import ALL_BUGS
 
 SEEDS_MAX = 200
 
@@ -22,6 +23,7 @@ def test_a_planted_bug_is_found(name: str) -> None:
         seeds=range(SEEDS_MAX),
         steps=2_000,
         read_model=SimulatedProjector,
+        waiter=SimulatedWaiter,
         plant=ALL_BUGS[name].plant,
         stop_at_first=True,
     )

@@ -14,9 +14,10 @@ import msgspec
 import pytest
 
 from tidewheel.testing.simulation.campaign import Campaign, run_campaign
-from tidewheel.testing.simulation.faults import KINDS, PROJECTOR_POINTS, SCHEDULER_POINTS
+from tidewheel.testing.simulation.faults import KINDS, OUTSIDER_POINTS, PROJECTOR_POINTS, SCHEDULER_POINTS
 from tidewheel.testing.simulation.season import Season, play, quietly
 from tidewheel_projections.simulated import SimulatedProjector
+from tidewheel_services.waiter.simulated import SimulatedWaiter
 
 _FIRST, _, _LAST = os.environ.get("TIDEWHEEL_SEEDS", "200").rpartition("-")
 SEEDS = range(int(_FIRST or 0), int(_LAST) + bool(_FIRST))
@@ -28,7 +29,7 @@ PART = 50
 @pytest.mark.parametrize("first", SEEDS[::PART])
 def test_trouble_ends_and_so_does_everything_else(first: int) -> None:
     seeds = range(first, min(first + PART, SEEDS.stop))
-    tally = run_campaign(Campaign(seeds=seeds, steps=STEPS, read_model=SimulatedProjector))
+    tally = run_campaign(Campaign(seeds=seeds, steps=STEPS, read_model=SimulatedProjector, waiter=SimulatedWaiter))
     assert tally.findings == []
     assert (tally.seeds, tally.steps) == (len(seeds), len(seeds) * STEPS)
     assert tally.runs > 20 * len(seeds), "next to nothing was run"
@@ -39,8 +40,8 @@ def test_trouble_ends_and_so_does_everything_else(first: int) -> None:
 def missing(faults: Counter[str]) -> list[str]:
     """The kinds, and the points of a turn, that nothing happened to."""
     pointed = {
-        "crash": (*SCHEDULER_POINTS, *PROJECTOR_POINTS),
-        "pause": SCHEDULER_POINTS,
+        "crash": (*SCHEDULER_POINTS, *PROJECTOR_POINTS, *OUTSIDER_POINTS),
+        "pause": (*SCHEDULER_POINTS, *OUTSIDER_POINTS),
         "log_away": ("commit", "mail"),
     }
     wanted = [name for kind in KINDS for name in [f"{kind}:{point}" for point in pointed.get(kind, ())] or [kind]]
@@ -48,7 +49,9 @@ def missing(faults: Counter[str]) -> list[str]:
 
 
 def test_without_faults_only_people_act() -> None:
-    tally = run_campaign(Campaign(seeds=range(5), steps=STEPS, faults=False, read_model=SimulatedProjector))
+    tally = run_campaign(
+        Campaign(seeds=range(5), steps=STEPS, faults=False, read_model=SimulatedProjector, waiter=SimulatedWaiter)
+    )
     assert tally.findings == []
     assert not tally.faults
     assert tally.runs
@@ -60,9 +63,10 @@ def test_a_seed_is_the_same_season_in_any_process() -> None:
         "import msgspec, sys\n"
         "from tidewheel.testing.simulation.season import play, quietly\n"
         "from tidewheel_projections.simulated import SimulatedProjector\n"
+        "from tidewheel_services.waiter.simulated import SimulatedWaiter\n"
         "with quietly():\n"
         "    for seed in (3, 7):\n"
-        "        season = play(seed, 600, read_model=SimulatedProjector)\n"
+        "        season = play(seed, 600, read_model=SimulatedProjector, waiter=SimulatedWaiter)\n"
         "        sys.stdout.write(msgspec.json.encode(msgspec.structs.replace(season, wall_s=0)).decode() + '\\n')\n"
     )
     told = [
@@ -77,7 +81,7 @@ def test_a_seed_is_the_same_season_in_any_process() -> None:
     ]
     assert told[0] == told[1]
     with quietly():
-        here = play(7, 600, read_model=SimulatedProjector)
+        here = play(7, 600, read_model=SimulatedProjector, waiter=SimulatedWaiter)
     there = msgspec.json.decode(told[0].splitlines()[1], type=Season)
     assert msgspec.structs.replace(here, wall_s=0) == there
     assert there.events > 100

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidewheel.core.coverage import has_run, span_of
+from tidewheel.core.coverage import has_run
 from tidewheel.core.scope import SCHEDULED, parse_rfc3339, slot_run_id
 from tidewheel.core.state import Dag
 from tidewheel.core.workflow import RunEnd
@@ -20,11 +20,14 @@ def is_past_slot(state: Dag, run_id: str) -> bool:
 
 
 def known_end(state: Dag, run_id: str) -> RunEnd | None:
-    """How a run ended that is not live any more; None if there was none, or it is too long ago."""
-    slot, schedule = _slot(run_id), state.definition.workflow.schedule
-    if slot is not None and schedule is not None:
-        span = span_of(state.coverage, schedule, slot)
-        return None if span is None or span.outcome == "live" else span.outcome
+    """How a run ended that is not live any more; None if there was none, or it is too long ago.
+
+    Anybody may name an instant; one that was no slot, though runs lie on both sides of it, has no run.
+    """
+    slot = _slot(run_id)
+    if slot is not None and state.definition.workflow.schedule is not None:
+        spans = [span for era in state.coverage if (span := era.span_of(slot)) is not None]
+        return None if not spans or spans[0].outcome == "live" else spans[0].outcome
     return next((end for ended, end in reversed(state.last_ends) if ended == run_id), None)
 
 

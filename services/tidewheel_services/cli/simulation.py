@@ -40,7 +40,8 @@ def simulate(
     violation."""
     from tidewheel.testing.simulation.campaign import Campaign, run_campaign
     from tidewheel_projections.simulated import SimulatedProjector
-    from tidewheel_projections.simulated_bugs import ALL_BUGS
+    from tidewheel_services.waiter.simulated import SimulatedWaiter
+    from tidewheel_services.waiter.simulated_bugs import ALL_BUGS
 
     if plants:
         _list(as_json)
@@ -52,6 +53,7 @@ def simulate(
         steps=steps,
         faults=faults,
         read_model=SimulatedProjector,
+        waiter=SimulatedWaiter,
         plant=ALL_BUGS[plant].plant if plant else None,
         stop_at_first=bool(plant),
     )
@@ -76,7 +78,7 @@ def _range(seeds: str) -> range:
 
 
 def _list(as_json: bool) -> None:
-    from tidewheel_projections.simulated_bugs import ALL_BUGS
+    from tidewheel_services.waiter.simulated_bugs import ALL_BUGS
 
     if as_json:
         write_json([{"name": name, "what": bug.what} for name, bug in ALL_BUGS.items()])

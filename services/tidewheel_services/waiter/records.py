@@ -62,10 +62,18 @@ class Watching(Protocol):
 class Records:
     """Looks for the records of open waits on the topics of a feed. Everything raises ``LogError``."""
 
-    def __init__(self, open_feed: Callable[[], Feed], evaluator: Evaluator, instance: str) -> None:
+    def __init__(
+        self,
+        open_feed: Callable[[], Feed],
+        evaluator: Evaluator,
+        instance: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._open_feed = open_feed
         self._evaluator = evaluator
         self._instance = instance
+        #: Seconds that only grow.
+        self._clock = clock
         self._feed: Feed | None = None
         self._scanner: Scanner | None = None
         self._open: dict[AttemptKey, _Open] = {}
@@ -82,8 +90,8 @@ class Records:
             return False
         scanner = self._scanner or self._connect()
         self._follow(waits, scanner)
-        deadline = time.monotonic() + TURN_S
-        while time.monotonic() < deadline:
+        deadline = self._clock() + TURN_S
+        while self._clock() < deadline:
             records = scanner.read(RECORDS_MAX, 0.05)
             if not records:
                 return False
@@ -119,8 +127,8 @@ class Records:
             del self._open[key]
         self._begin({key: waits[key] for key in sorted(waits.keys() - self._open.keys())}, scanner)
         topics = {wait.awaited.topic for wait in self._open.values()}
-        if time.monotonic() - self._looked_at > LOOK_FOR_TOPICS_S:
-            self._looked_at = time.monotonic()
+        if self._clock() - self._looked_at > LOOK_FOR_TOPICS_S:
+            self._looked_at = self._clock()
             self._look_for_partitions(topics, scanner)
         self._positions = {place: offset for place, offset in self._positions.items() if place[0] in topics}
         if self._positions != before:

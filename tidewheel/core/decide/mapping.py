@@ -136,13 +136,16 @@ def _in_parts(items: list[str]) -> Iterator[list[str]]:
 
 
 def _failures(d: Decision[Dag], run_id: str, name: str) -> str:
+    """Which instances failed. If none did, those were cancelled for one that a person has marked since."""
     run = d.state.runs[run_id]
     fan = run.task(name).fan
     assert fan is not None
-    names = (instance_name(name, index) for index in range(fan.items))
+    names = [instance_name(name, index) for index in range(fan.items)]
     failed = [instance for instance in names if run.task(instance).phase == "failed"]
-    more = f" and {len(failed) - 3:,} more" if len(failed) > 3 else ""
-    return f"{len(failed):,} of {fan.items:,} instances failed: {', '.join(failed[:3])}{more}"
+    found = failed or [instance for instance in names if run.task(instance).phase == "cancelled"]
+    verb = "failed" if failed else "were cancelled"
+    more = f" and {len(found) - 3:,} more" if len(found) > 3 else ""
+    return f"{len(found):,} of {fan.items:,} instances {verb}: {', '.join(found[:3])}{more}"
 
 
 def _succeed(d: Decision[Dag], run_id: str, name: str) -> None:

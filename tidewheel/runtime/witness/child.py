@@ -25,6 +25,8 @@ _FITTING = {
     "exists": ("", "success", "failed", "cancelled"),
     "success": ("success",),
     "failed": ("failed", "cancelled"),
+    #: … and asks for another run: whoever cancels one does not want that.
+    "again": ("failed",),
 }
 
 
@@ -63,7 +65,7 @@ class Asked:
         if isinstance(event, e.TaskSucceeded):
             self.told.append((child, "success" if wait.waits_for == "workflow" else "exists", at))
         elif isinstance(event, e.TaskFailed) and event.kind == "run_failed":
-            self.told.append((child, "failed", at))
+            self.told.append((child, "failed" if event.retry_at is None else "again", at))
 
 
 def names_child(wait: e.TaskDeferred) -> bool:

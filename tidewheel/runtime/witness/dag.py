@@ -274,6 +274,8 @@ class DagWitness:
             self._findings.add(5, f"{run.name} is started while its DAG is paused")
         if run.cancel_requested:
             self._findings.add(1, f"{run.name} is started after it was cancelled")
+        if run.backfill_id and run.backfill_id not in self._backfills.live:
+            self._findings.add(1, f"{run.name} is started, though {run.backfill_id} is over")
         limit = run.definition.workflow.concurrency.max_runs
         if self._running >= limit and run.overlap != "allow" and not run.backfill_id:
             self._findings.add(5, f"{run.name} is started beyond max_runs {limit}")

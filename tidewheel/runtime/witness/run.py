@@ -9,11 +9,12 @@ import msgspec
 
 from tidewheel.core import events as e
 from tidewheel.core.mapping import instance_name, written_task
-from tidewheel.core.workflow import RunWait, SubWorkflow, Switch, TimeWait, TriggerDag, WaitFor
+from tidewheel.core.workflow import RunWait, SubWorkflow, Switch, TriggerDag, WaitFor
 from tidewheel.runtime.witness.child import names_child, wrong_output, wrong_postponement, wrong_wait
 from tidewheel.runtime.witness.rules import ENDS, holds, may_hold
 from tidewheel.runtime.witness.standing import RunStanding, named
 from tidewheel.runtime.witness.task import ACTIVE, LIVE, UNSTARTED, TaskRecord, output_hash
+from tidewheel.runtime.witness.wait import wrong_give_up, wrong_times
 
 
 class RunWitness(RunStanding):
@@ -62,17 +63,16 @@ class RunWitness(RunStanding):
         self.open += len(values)
 
     def _deferred(self, task: TaskRecord, event: e.TaskDeferred) -> None:
-        action = self.definition.tasks[written_task(event.task)].action
+        definition = self.definition.tasks[written_task(event.task)]
+        action = definition.action
+        wrong = wrong_times(event, definition)
         if isinstance(action, TriggerDag | SubWorkflow):
-            if wrong := wrong_wait(event, action):
-                self._findings.add(3, f"{named(event)} {wrong}")
+            wrong = wrong_wait(event, action) or wrong
             self._limits.asked.begins(event, self._findings.at)
         elif not isinstance(action, WaitFor):
-            self._findings.add(3, f"{named(event)} is deferred, but a worker runs the task")
-        elif isinstance(action.what, TimeWait) and action.what.after_ms is not None:
-            until = event.at + action.what.after_ms
-            if event.resume_at != until:
-                self._findings.add(3, f"{named(event)} waits until {event.resume_at}, not {until}")
+            wrong = "is deferred, but a worker runs the task"
+        if wrong:
+            self._findings.add(3, f"{named(event)} {wrong}")
         if self._begins(task, event):
             task.phase = "deferred"
             task.attempt = event.attempt
@@ -223,7 +223,8 @@ class RunWitness(RunStanding):
         """Whether the run that it waited for ended as it was to."""
         action = self.definition.tasks[written_task(event.task)].action
         assert isinstance(action, WaitFor) and isinstance(action.what, RunWait)
-        return msgspec.json.decode(event.output or "{}", type=dict[str, str]).get("state") in action.what.states
+        said = msgspec.json.decode(event.output or "null")
+        return isinstance(said, dict) and said.get("state") in action.what.states
 
     def _gave_up(self, task: TaskRecord, event: e.TaskFailed | e.TaskSkipped, why: str) -> None:
         """The task waits no longer: its time is over, or what it waits for can not come."""
@@ -231,8 +232,11 @@ class RunWitness(RunStanding):
             return
         assert task.wait is not None
         late = task.wait.timeout_at is not None and event.at >= task.wait.timeout_at
-        if not late and (isinstance(event, e.TaskSkipped) or event.kind in ("wait_timeout", "timeout")):
-            self._findings.add(3, f"{named(event)} gives up before the end of its time, {task.wait.timeout_at}")
+        if isinstance(event, e.TaskSkipped) or event.kind in ("wait_timeout", "timeout"):
+            if not late:
+                self._findings.add(3, f"{named(event)} gives up before the end of its time, {task.wait.timeout_at}")
+            if wrong := wrong_give_up(event, self.definition.tasks[written_task(event.task)]):
+                self._findings.add(3, f"{named(event)} {wrong}")
         if not why:
             self._findings.add(9, f"{type(event).__name__} of {named(event)} gives no reason")
         if isinstance(event, e.TaskSkipped):
@@ -296,6 +300,8 @@ class RunWitness(RunStanding):
         waits = task.wait is not None and task.wait.waits_for == "workflow" and not task.postponed
         if self._is_now(task, event, LIVE | {"deferred"} if waits else LIVE):
             self._check_worker(task, event)
+            if not self._may_be_cancelled(event.task):
+                self._findings.add(9, f"{named(event)} is told to end in a run that nobody cancelled")
             task.cancel_requested = True
 
     def _told_by_failure(self, task: TaskRecord, event: e.TaskCancelRequested) -> None:
@@ -320,7 +326,7 @@ class RunWitness(RunStanding):
         overruled = self.cancel_requested or bool(self._mapped_then(event.task))
         if event.then != ("" if overruled else task.then):
             self._findings.add(9, f"{named(event)} becomes '{event.then}', and a person had decided '{task.then}'")
-        elif not overruled and not task.then and not self._ends_with_others(event.task):
+        elif not task.then and not task.cancel_requested and not self._may_be_cancelled(event.task):
             self._findings.add(9, f"{named(event)} is cancelled in a run that nobody cancelled")
         if not event.reason:
             self._findings.add(9, f"TaskCancelled of {named(event)} gives no reason")
@@ -351,6 +357,13 @@ class RunWitness(RunStanding):
         if task.phase in ENDS:
             self._reopen(event.task, task)
         self._ended(task, event.state, event)
+
+    def _may_be_cancelled(self, name: str) -> bool:
+        """Whether the run is being cancelled, or what the task is an instance of, or one of its kind has failed.
+
+        Once it was told to end, it may, whatever a person says of these.
+        """
+        return self.cancel_requested or self._ends_with_mapped(name) or self._ends_with_others(name)
 
     def _ends_with_others(self, name: str) -> bool:
         """Whether it is an instance that another one's failure may end."""

@@ -11,7 +11,6 @@ import msgspec
 from tidewheel.core.workflow import (
     Action,
     ApprovalWait,
-    Awaited,
     Catchup,
     Concurrency,
     Deadline,
@@ -36,7 +35,8 @@ from tidewheel.core.workflow import (
     WaitFor,
     Workflow,
 )
-from tidewheel.testing.simulation.expressions import NEVER, NUMBER, SECOND_TRY
+from tidewheel.testing.simulation.expressions import KEY, LARGE, NEVER, NUMBER, SECOND_TRY
+from tidewheel.testing.simulation.services import URLS
 from tidewheel.testing.workflows import Style, random_tasks
 
 DAGS: Final = ("alpha", "beta", "gamma", "delta")
@@ -58,21 +58,28 @@ def _action(rng: random.Random) -> Action:
         approval = ApprovalWait(roles=rng.choice([(), ("boss",)]))
         return WaitFor(what=approval, timeout_ms=rng.choice([9_000, 90_000]), on_timeout=on_timeout)
     if rng.random() < 0.2:
-        watched: tuple[Awaited, ...] = (HttpWait(url="http://x"), KafkaWait(topic="x"))
-        return WaitFor(what=rng.choice(watched), timeout_ms=rng.choice([9_000, 90_000]), on_timeout=on_timeout)
-    if rng.random() < 0.3:
-        return WaitFor(what=_other_run(rng), timeout_ms=rng.choice([9_000, 90_000]), on_timeout=on_timeout)
+        return WaitFor(what=_watched(rng), timeout_ms=rng.choice([9_000, 90_000, 900_000]), on_timeout=on_timeout)
+    if rng.random() < 0.5:
+        return WaitFor(what=_other_run(rng), timeout_ms=rng.choice([9_000, 90_000, 900_000]), on_timeout=on_timeout)
     what = TimeWait(at=NUMBER) if rng.random() < 0.2 else TimeWait(after_ms=rng.choice([0, 700, 50_000]))
     return WaitFor(what=what, timeout_ms=rng.choice([None, None, 700, 9_000]), on_timeout=on_timeout)
+
+
+def _watched(rng: random.Random) -> HttpWait | KafkaWait:
+    """What a waiter looks for: a service of others that is up, a record that comes or has come."""
+    if rng.random() < 0.4:
+        return HttpWait(url=rng.choice(URLS), every_ms=rng.choice([1_000, 5_000, 60_000]))
+    window_ms = rng.choice([0, 0, 20_000])
+    return KafkaWait(topic=rng.choice(["a", "b", "b"]), match=rng.choice([None, LARGE]), window_ms=window_ms)
 
 
 def _other_run(rng: random.Random) -> RunWait:
     """A run of some DAG, which may have been, be, come or never be; perhaps the one that waits."""
     states: tuple[RunEnd, ...] = rng.choice([("success",), ("success", "failed"), get_args(RunEnd)])
-    if rng.random() < 0.3:
-        slot = f"2026-01-05T00:{rng.randint(0, 9):02}:{rng.choice(['00', '30'])}Z"
+    if rng.random() < 0.5:
+        slot = f"2026-01-05T00:{rng.randint(0, 12):02}:{rng.choice(['00', '30'])}Z"
         return RunWait(dag=rng.choice((*DAGS, "nobody")), logical_date=slot, states=states)
-    return RunWait(dag=rng.choice(DAGS), run_id=f"r{rng.randint(0, 25)}", states=states)
+    return RunWait(dag=rng.choice(DAGS), run_id=f"r{rng.randint(0, 12)}", states=states)
 
 
 def _ask(rng: random.Random, dag: str) -> TriggerDag | SubWorkflow:
@@ -156,9 +163,19 @@ def write_workflow(rng: random.Random, dag: str, *, schedule: bool) -> Workflow:
 
 
 def _triggers(rng: random.Random) -> tuple[Trigger, ...]:
-    """Nobody listens here; but since when each takes records is a matter of the DAG's state."""
-    names = rng.sample(["late", "early"], rng.choice([0, 0, 1, 2]))
-    return tuple(Trigger(id=name, kafka=Records(topic=rng.choice(["a", "b"]))) for name in names)
+    """The one takes records by their keys, the other each for itself; some only what is large."""
+    names = rng.sample(["each", "keyed"], rng.choice([0, 0, 1, 2]))
+    return tuple(
+        Trigger(
+            id=name,
+            kafka=Records(
+                topic=rng.choice(["a", "a", "b"]),
+                filter=rng.choice([None, None, None, LARGE]),
+                dedupe_key=KEY if name == "keyed" else None,
+            ),
+        )
+        for name in names
+    )
 
 
 def _deadlines(rng: random.Random) -> tuple[Deadline, ...]:

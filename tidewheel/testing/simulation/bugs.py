@@ -38,7 +38,7 @@ from tidewheel.runtime.scheduler import Scheduler
 from tidewheel.runtime.seals import sealed
 from tidewheel.runtime.shard import shard_of, target_of
 from tidewheel.runtime.timers import Timers
-from tidewheel.testing.simulation import bugs_flow, bugs_operation
+from tidewheel.testing.simulation import bugs_backfill, bugs_flow, bugs_listener, bugs_operation, bugs_waits
 from tidewheel.testing.simulation.campaign import Plant
 from tidewheel.wire.codec import GENESIS, encode_event
 from tidewheel.wire.messages import Snapshot
@@ -532,5 +532,8 @@ _PLANTS: tuple[Plant, ...] = (
     kept_for_nobody,
     *bugs_flow.PLANTS,
     *bugs_operation.PLANTS,
+    *bugs_waits.PLANTS,
+    *bugs_backfill.PLANTS,
+    *bugs_listener.PLANTS,
 )
 BUGS: Mapping[str, Bug] = {plant.__name__: Bug((plant.__doc__ or "").strip(), plant) for plant in _PLANTS}

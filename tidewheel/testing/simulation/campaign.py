@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from tidewheel.testing.simulation.outsiders import Make
 from tidewheel.testing.simulation.season import Finding, Season, play, quietly
 from tidewheel.testing.simulation.world import MakeReadModel
 
@@ -30,6 +31,8 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
     faults: bool = True
     read_model: MakeReadModel | None = None
+    #: It looks after what tasks wait for outside; it needs the read model.
+    waiter: Make | None = None
     plant: Plant | None = None
     #: Enough is known once one seed has failed.
     stop_at_first: bool = False
@@ -81,7 +84,13 @@ def run_campaign(campaign: Campaign, *, jobs: int = 1, progress: Callable[[Tally
 def _play_all(campaign: Campaign, seeds: Iterable[int]) -> Iterator[Season]:
     with quietly(), _collecting_between(), nullcontext() if campaign.plant is None else campaign.plant():
         for seed in seeds:
-            yield play(seed, campaign.steps, faults=campaign.faults, read_model=campaign.read_model)
+            yield play(
+                seed,
+                campaign.steps,
+                faults=campaign.faults,
+                read_model=campaign.read_model,
+                waiter=campaign.waiter,
+            )
             gc.collect()
 
 

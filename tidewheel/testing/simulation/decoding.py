@@ -22,6 +22,7 @@ _READERS = (
     "tidewheel.runtime.recovery",
     "tidewheel.runtime.journal",
     "tidewheel.runtime.intake",
+    "tidewheel.runtime.listener.definitions",
     "tidewheel.runtime.witness.proof",
     "tidewheel.testing.world",
     "tidewheel_projections.journal",

@@ -7,7 +7,7 @@ attempt and said so, nobody is expired who was not listened to, a back-off is wa
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, get_args
 
 import msgspec
@@ -18,8 +18,11 @@ from tidewheel.core.mail import AssignTask, Reply
 from tidewheel.core.mapping import written_task
 from tidewheel.core.workflow import Task, WorkerAction, Workflow
 from tidewheel.log.interface import JOURNALS, Append
+from tidewheel.testing.simulation.backfilling import OpenBackfills
 from tidewheel.testing.simulation.decoding import event_in, message_in
 from tidewheel.testing.simulation.order import PoolOrder
+from tidewheel.testing.simulation.triggers import Triggers
+from tidewheel.testing.simulation.waiting import OpenWaits
 
 if TYPE_CHECKING:
     from tidewheel.testing.simulation.scheduler import SchedulerProcess
@@ -71,6 +74,14 @@ class Follower:
         self._begun: dict[tuple[str, str, str], int] = {}
         self._spent: dict[tuple[str, str, str], int] = {}
         self._pools: dict[str, PoolOrder] = {}
+        self.triggers = Triggers(world)
+        self.waits = OpenWaits(world)
+        self._backfills = OpenBackfills(world)
+
+    def overdue(self) -> Iterator[str]:
+        """What should have gone on by now, if nothing has been wrong for a while."""
+        yield from self.waits.overdue()
+        yield from self._backfills.overdue()
 
     def follow(self, writer: SchedulerProcess, places: Iterable[tuple[str, int]]) -> None:
         """Judge what ``writer`` has just written there."""
@@ -82,6 +93,7 @@ class Follower:
                 for record in records[position:]:
                     if record is not None and record.value is not None:
                         self._judge(place, event_in(record.value), writer)
+        self.waits.judge()
 
     def digest(self) -> str:
         """A hash over the ends of all journals, which are chained."""
@@ -112,7 +124,11 @@ class Follower:
             case e.DagDeployed():
                 workflow = msgspec.json.decode(event.definition, type=Workflow)
                 self._workflows[event.dag, event.version] = {task.id: task for task in workflow.tasks}
+                self.triggers.deployed(event, workflow)
+            case e.DagRemoved():
+                self.triggers.removed(event.dag)
             case e.RunCreated():
+                self.triggers.created(event)
                 run = (event.dag, event.run_id)
                 self._tasks[run] = self._defined(event)
                 self.created[run] = self.created.get(run, 0) + 1
@@ -143,6 +159,8 @@ class Follower:
                     self._begin_anew(event, name)
             case _ if isinstance(event, _RUN_ENDED):
                 self._ended_runs.add((event.dag, event.run_id))
+        self.waits.apply(event)
+        self._backfills.apply(event)
         if isinstance(event, e.TaskEvent):
             self._judge_result(event)
         if isinstance(event, e.TaskCancelled) and event.then == "scheduled":

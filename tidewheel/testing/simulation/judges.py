@@ -152,7 +152,8 @@ def judge_rest(world: TroubledWorld) -> Iterator[str]:
 
 def judge_punctuality(world: TroubledWorld) -> Iterator[str]:
     """Calm has come: each schedule that is not held up has answered every slot that is due, no backfill could go on and
-    does not, and each run says what it has missed."""
+    does not, no task waits for what has come, and each run says what it has missed."""
+    yield from world.follower.overdue()
     for process in world.processes:
         late_by = world.now + process.skew_ms - PUNCTUAL_MS
         for shard in process.shards.values():

@@ -1,31 +1,23 @@
-"""One thing that goes wrong, or that somebody does: an author, an operator, a stranger, a worker, a machine."""
+"""One thing that goes wrong, in a process, a machine, a worker or on the log; or that people do."""
 
 from __future__ import annotations
 
 import json
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
-from tidewheel.core.mapping import written_task
-from tidewheel.core.state import Dag
 from tidewheel.log.interface import COMMANDS, SNAPSHOTS, TRIGGERS, Append
 from tidewheel.log.memory import Fault
 from tidewheel.testing.simulation.authors import DAGS, POOLS
-from tidewheel.testing.simulation.faults import PROJECTOR_POINTS, SCHEDULER_POINTS, SchedulerPoint
-from tidewheel.testing.simulation.recalling import told_of
+from tidewheel.testing.simulation.faults import OUTSIDER_POINTS, PROJECTOR_POINTS, SCHEDULER_POINTS, SchedulerPoint
+from tidewheel.testing.simulation.people import People
 from tidewheel.testing.simulation.worker import TroubledWorker
 from tidewheel.testing.simulation.world import WORKERS, TroubledWorld
-from tidewheel.testing.world import START_MS
 from tidewheel.wire.codec import encode, encode_event
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from tidewheel.runtime.shard import Shard
 
 #: Where a log that is away shows: what has landed is never answered by that.
 _AWAY_AT: tuple[SchedulerPoint, ...] = ("poll", "recover", "commit", "mail", "checkpoint", "reset")
@@ -42,12 +34,12 @@ class Mishaps:
     def __init__(self, world: TroubledWorld, *, faults: bool) -> None:
         self._world = world
         self._rng = world.random
-        self._requests = 0
-        weights = {self._operate: 6, self._operate_run: 5, self._trigger: 4, self._backfill: 2}
+        weights = People(world).deeds
         if faults:
             weights |= {
                 self._hit_scheduler: 8,
                 self._hit_projector: 2,
+                self._hit_outsider: 4,
                 self._lose_session: 1,
                 self._lose_position: 2,
                 self._kill_scheduler: 1,
@@ -69,132 +61,7 @@ class Mishaps:
         """One of them."""
         self._rng.choices(self._what, self._weights)[0]()
 
-    # --- people --------------------------------------------------------------------------------------------------
-
-    def _operate(self) -> None:
-        world, rng = self._world, self._rng
-        dag = rng.choice(DAGS)
-        match rng.randint(0, 11):
-            case 0 | 1:
-                world.send(c.StartRun(dag=dag, run_id=f"r{rng.randint(0, 25)}"))
-            case 2 | 3:
-                world.send(self._request(c.StartRun(dag=dag)))
-            case 4 | 5:
-                live = sorted(run for process in world.processes for run in live_runs(process.shards.values(), dag))
-                world.send(c.CancelRun(dag=dag, run_id=rng.choice(live) if live else "r1", reason="wrong"))
-            case 6:
-                world.send(self._request(c.PauseDag(dag=dag)))
-                world.after(rng.choice([0, 4_000, 60_000]), lambda: world.send(c.UnpauseDag(dag=dag)))
-            case 7 | 8:
-                world.author(dag)
-            case 9 | 10:
-                self._answer()
-            case _:
-                world.send(c.RemoveDag(dag=dag))
-                world.after(rng.choice([0, 30_000]), lambda: world.author(dag))
-
-    def _operate_run(self) -> None:
-        dag = self._rng.choice(DAGS)
-        if self._rng.random() < 0.4:
-            self._mark(dag)
-        else:
-            self._clear(dag)
-
-    def _mark(self, dag: str) -> None:
-        """Somebody says how a task ended, mostly one that has begun."""
-        rng = self._rng
-        run_id, task = self._some_task(dag)
-        state: c.Mark = rng.choice(["success", "failed", "skipped"])
-        said: dict[str, Any] = {"dag": dag, "run_id": run_id, "actor": "user:ann", **told_of(self._world, dag, run_id)}
-        output = rng.choice([None, '{"n": 3}']) if state == "success" else None
-        self._world.send(c.MarkTask(**said, task=task, state=state, output=output, downstream=rng.random() < 0.3))
-
-    def _clear(self, dag: str) -> None:
-        """Somebody lets tasks begin anew."""
-        rng = self._rng
-        run_id, task = self._some_task(dag)
-        tasks = rng.choice([[], [task], [task], [task, f"t{rng.randint(0, 6)}"]])
-        choices: dict[str, Any] = {
-            name: rng.random() < 0.4 for name in ("downstream", "upstream", "only_failed", "latest")
-        }
-        said: dict[str, Any] = {"dag": dag, "run_id": run_id, "actor": "user:ann", **told_of(self._world, dag, run_id)}
-        self._world.send(c.ClearTasks(**said, **choices, tasks=json.dumps(tasks), preview=rng.random() < 0.1))
-
-    def _some_task(self, dag: str) -> tuple[str, str]:
-        """A task of a run, mostly one that has begun."""
-        rng = self._rng
-        begun = [place for place in self._world.started[-60:] if place[0] == dag]
-        _, run_id, task, _ = rng.choice(begun or [(dag, f"r{rng.randint(0, 25)}", f"t{rng.randint(0, 6)}", 1)])
-        if rng.random() < 0.3:
-            task = rng.choice([written_task(task), f"t{rng.randint(0, 6)}", f"{written_task(task)}[1]"])
-        return run_id, task
-
-    def _answer(self) -> None:
-        """Tasks that wait are answered: rightly, or by mistake, or too late."""
-        world, rng = self._world, self._rng
-        shards = [shard for process in world.processes for shard in process.shards.values()]
-        waiting = sorted(waiting_tasks(shards))
-        for dag, run_id, task, attempt, waits_for in rng.sample(waiting, min(3, len(waiting))):
-            place: dict[str, Any] = {"dag": dag, "run_id": run_id, "task": task}
-            if (waits_for == "approval") == (rng.random() < 0.9):
-                said: dict[str, Any] = {"approve": rng.random() < 0.7, "role": rng.choice(["", "boss", "clerk"])}
-                attempt = rng.choice([0, attempt, attempt + 1])
-                world.send(c.DecideApproval(actor="user:b", **place, attempt=attempt, **said))
-            else:
-                answer = {"output": "1"} if rng.random() < 0.7 else {"fault": "no such address"}
-                attempt = rng.choice([attempt, attempt, attempt + 1])
-                world.send(c.ReportWait(actor="waiter", **place, attempt=attempt, **answer))
-
-    def _backfill(self) -> None:
-        """Runs for slots that have passed, the world's beginning before them all; or one of these is held or ended."""
-        world, rng = self._world, self._rng
-        dag = rng.choice(DAGS)
-        match rng.randint(0, 5):
-            case 0 | 1 | 2:
-                since = START_MS - rng.choice([0, 400_000, 2_000_000])
-                until = rng.choice([world.now, since + rng.choice([0, 300_000, 900_000]), world.now + 60_000])
-                command = c.StartBackfill(
-                    dag=dag,
-                    since=since,
-                    until=until,
-                    order=rng.choice(("forward", "backward")),
-                    mode=rng.choice(("parallel", "chunked")),
-                    width=rng.choice([1, 2, 5]),
-                    reprocess=rng.choice(("none", "none", "failed", "all")),
-                )
-                world.send(self._request(command))
-            case 3:
-                name = f"backfill-{rng.randint(1, 4)}"
-                world.send(self._request(c.PauseBackfill(dag=dag, backfill_id=name)))
-                resume = self._request(c.ResumeBackfill(dag=dag, backfill_id=name))
-                world.after(rng.choice([0, 4_000, 60_000]), lambda: world.send(resume))
-            case 4:
-                name = f"backfill-{rng.randint(1, 4)}"
-                world.send(self._request(c.CancelBackfill(dag=dag, backfill_id=name, running=rng.random() < 0.3)))
-            case _:
-                # The same two times: it is one backfill, or the slots have runs by then.
-                command = c.StartBackfill(dag=dag, since=START_MS - 600_000, until=START_MS, width=3)
-                world.send(self._request(command))
-                world.after(rng.choice([0, 30_000]), lambda: world.send(self._request(command)))
-
-    def _request(self, command: c.Request) -> c.Request:
-        """The same command, with somebody waiting for the answer."""
-        self._requests += 1
-        return msgspec.structs.replace(command, request_id=str(self._requests), receiver="api")
-
-    def _trigger(self) -> None:
-        rng = self._rng
-        document: dict[str, Any] = {"dag": rng.choice(DAGS)}
-        match rng.randint(0, 4):
-            case 0:
-                document["id"] = f"order-{rng.randint(0, 40)}"
-            case 1:
-                document["run_id"] = f"r{rng.randint(0, 25)}"
-            case 2:
-                document["inputs"] = {"n": rng.randint(0, 9)}
-        self._append(TRIGGERS, document["dag"], json.dumps(document).encode())
-
-    # --- schedulers and projector --------------------------------------------------------------------------------
+    # --- schedulers, outsiders and projector --------------------------------------------------------------------------
 
     def _hit_scheduler(self) -> None:
         processes = self._world.processes
@@ -206,6 +73,12 @@ class Mishaps:
             process.armed[self._rng.choice(_AWAY_AT)] = "log_away"
         else:
             process.armed[self._rng.choice(SCHEDULER_POINTS)] = "crash" if lot < 0.6 else "pause"
+
+    def _hit_outsider(self) -> None:
+        outsiders = list(self._world.outsiders.values())
+        if outsiders:
+            fault = self._rng.choice(["crash", "crash", "pause", "log_away"])
+            self._rng.choice(outsiders).armed[self._rng.choice(OUTSIDER_POINTS)] = fault
 
     def _hit_projector(self) -> None:
         self._world.arm_projector(self._rng.choice(PROJECTOR_POINTS), self._rng.choice(["crash", "log_away"]))
@@ -366,28 +239,6 @@ class Mishaps:
         assert isinstance(worker, TroubledWorker)
         self._world.faults["worker_paused"] += 1
         worker.paused_until = self._world.now + self._rng.choice([2_000, 20_000, 40_000, 100_000])
-
-
-def live_runs(shards: Iterable[Shard], dag: str) -> list[str]:
-    """Runs of the DAG in these shards' memory, sorted so that the same seed gives the same world."""
-    return sorted(
-        run_id
-        for shard in shards
-        for state in shard.aggregates.values()
-        if isinstance(state, Dag) and state.dag == dag
-        for run_id in state.runs
-    )
-
-
-def waiting_tasks(shards: Iterable[Shard]) -> Iterator[tuple[str, str, str, int, str]]:
-    """DAG, run, task and attempt of what waits without a worker, and what for."""
-    for shard in shards:
-        for state in shard.aggregates.values():
-            if isinstance(state, Dag):
-                for run in state.runs.values():
-                    for name, task in run.tasks.items():
-                        if task.wait is not None:
-                            yield state.dag, run.run_id, name, task.attempt, task.wait.waits_for
 
 
 def _damaged(rng: Random, value: bytes) -> bytes:

@@ -17,7 +17,9 @@ from tidewheel.runtime import scheduler as loop
 from tidewheel.testing.simulation.authors import DAGS, POOLS
 from tidewheel.testing.simulation.decoding import decoding_once
 from tidewheel.testing.simulation.judges import Restarts, judge_inputs, judge_journal, judge_punctuality, judge_rest
-from tidewheel.testing.simulation.mishaps import Mishaps, live_runs
+from tidewheel.testing.simulation.mishaps import Mishaps
+from tidewheel.testing.simulation.outsiders import Make
+from tidewheel.testing.simulation.people import live_runs
 from tidewheel.testing.simulation.world import WORKERS, MakeReadModel, TroubledWorld
 from tidewheel.testing.world import START_MS
 
@@ -56,13 +58,20 @@ class Season(msgspec.Struct, frozen=True, kw_only=True):
     journal: str
 
 
-def play(seed: int, steps: int, *, faults: bool = True, read_model: MakeReadModel | None = None) -> Season:
+def play(
+    seed: int,
+    steps: int,
+    *,
+    faults: bool = True,
+    read_model: MakeReadModel | None = None,
+    waiter: Make | None = None,
+) -> Season:
     """The same seed, steps and code give the same season, in any process."""
     begun = time.perf_counter()
     rng = Random(seed)
     batch = rng.choice([1, 4, 500])
     with decoding_once(), mock.patch.object(loop, "BATCH_RECORDS", batch):
-        world = TroubledWorld(rng.randrange(2**63), faults=faults, read_model=read_model)
+        world = TroubledWorld(rng.randrange(2**63), faults=faults, read_model=read_model, waiter=waiter)
         world.mishap = Mishaps(world, faults=faults)
         raised: list[Finding] = []
         try:
@@ -113,9 +122,11 @@ def _play(world: TroubledWorld, steps: int) -> None:
     begun = world.now
     while world.now - begun < _REST_MS_MAX and _live(world) and not world.violations:
         world.advance(2 * _STRIDE_MS, step_ms=_STRIDE_MS)
+        _note(world, world.follower.overdue())
     world.advance(_RETURN_MS, step_ms=_STRIDE_MS)
     _note(world, judge_rest(world))
     _note(world, judge_inputs(world))
+    _note(world, world.follower.triggers.judge_runs())
     _note(world, judge_journal(world))
     _note(world, restarts.judge(snapshots=True))
     _note(world, _differences(world))
@@ -139,6 +150,8 @@ def _calm(world: TroubledWorld) -> None:
     world.disarm()
     for name in world.names:
         world.back(name)
+    for name in world.makes:
+        world.start_outsider(name)
     for process in world.processes:
         process.skew_ms = 0
     for name in WORKERS:
@@ -148,6 +161,8 @@ def _calm(world: TroubledWorld) -> None:
     for dag in DAGS:
         world.send(c.UnpauseDag(dag=dag))
     world.settle()
+    _note(world, world.follower.overdue())
+    _note(world, world.follower.triggers.judge())
     # Their schedules are new: nobody has been woken for their slots before.
     for dag in DAGS:
         world.author(dag)

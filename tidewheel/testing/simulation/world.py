@@ -10,23 +10,30 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
 
 from tidewheel.core import commands as c
 from tidewheel.core.mail import AssignTask
-from tidewheel.log.interface import LogUnavailable
+from tidewheel.log.interface import COMMANDS, Append, LogUnavailable
 from tidewheel.log.memory import MemoryLog
+from tidewheel.log.memory_feed import MemoryFeed
 from tidewheel.testing.simulation.authors import DAGS, POOLS, write_workflow
+from tidewheel.testing.simulation.decoding import message_in
 from tidewheel.testing.simulation.expressions import PlainEvaluator
-from tidewheel.testing.simulation.faults import Point, ProjectorPoint, SchedulerPoint
+from tidewheel.testing.simulation.faults import OutsiderPoint, Point, ProjectorPoint, SchedulerPoint
 from tidewheel.testing.simulation.following import Follower
 from tidewheel.testing.simulation.interception import Crash
+from tidewheel.testing.simulation.listening import SimulatedListener
+from tidewheel.testing.simulation.outsiders import Make, Outsider
 from tidewheel.testing.simulation.scheduler import SchedulerProcess
+from tidewheel.testing.simulation.services import Services
+from tidewheel.testing.simulation.triggers import FEED_TOPICS
+from tidewheel.testing.simulation.waiting import Said
 from tidewheel.testing.simulation.worker import TroubledWorker
-from tidewheel.testing.world import Outcome, World
+from tidewheel.testing.world import AttemptPlace, Outcome, World
 
 WORKERS = ("w1", "w2", "w3")
 #: After so long without a poll the log gives a scheduler's shards to others.
@@ -52,6 +59,9 @@ class ReadModel(Protocol):
     def restart(self) -> None:
         """The process died: it comes back with an empty memory."""
 
+    def open_waits(self, waits_for: str) -> Mapping[AttemptPlace, str]:
+        """What tasks wait for, as its rows have it: the details of each wait."""
+
     def difference(self) -> str:
         """The first row that differs from what a rebuild gives; empty if none does."""
 
@@ -62,7 +72,9 @@ MakeReadModel = Callable[[MemoryLog], ReadModel]
 class TroubledWorld(World):
     """``step`` plays one step; ``violations`` holds what the judges saw so far, each with its step."""
 
-    def __init__(self, seed: int, *, faults: bool = True, read_model: MakeReadModel | None = None) -> None:
+    def __init__(
+        self, seed: int, *, faults: bool = True, read_model: MakeReadModel | None = None, waiter: Make | None = None
+    ) -> None:
         super().__init__(PlainEvaluator(lambda: None), seed=seed, schedulers=0)
         rng = self.random
         self.log = MemoryLog(rng.choice([1, 2, 4, 5]), clock=lambda: self.now)
@@ -82,6 +94,8 @@ class TroubledWorld(World):
         self.follower = Follower(self)
         #: Every end that anybody ever reported as a success: attempt and worker.
         self.spoken: set[tuple[str, str, str, int, str]] = set()
+        #: What anybody ever said of what tasks wait for.
+        self.said = Said()
         self.versions = 0
         #: The text of each version of each DAG.
         self.definitions: dict[tuple[str, str], str] = {}
@@ -90,12 +104,24 @@ class TroubledWorld(World):
         self.mishap: Callable[[], None] = lambda: None
         self.sample: Callable[[], None] = lambda: None
         self.read_model = None if read_model is None else read_model(self.log)
+        self.feed = MemoryFeed(clock=lambda: self.now)
+        for topic, partitions in FEED_TOPICS.items():
+            self.feed.create(topic, partitions)
+        self.services = Services()
+        self.outsiders: dict[str, Outsider] = {}
+        #: What makes each of them.
+        self.makes: dict[str, Make] = {f"listener-{n}": SimulatedListener for n in range(rng.choice([1, 1, 2]))}
+        self.waited_on = waiter is not None
+        if waiter is not None:
+            self.makes |= {f"waiter-{number}": waiter for number in range(rng.choice([1, 1, 2]))}
         self.names = [f"scheduler-{number}" for number in range(rng.randint(1, 3))]
         self._paused = 0
         self._steps_max = 0
         self._projector_armed: dict[ProjectorPoint, str] = {}
         for name in self.names:
             self.start_scheduler(name)
+        for name in self.makes:
+            self.start_outsider(name)
         for name in WORKERS:
             self.hire(name)
         for pool, slots in POOLS.items():
@@ -141,6 +167,23 @@ class TroubledWorld(World):
         if name not in self.schedulers:
             self.log.expel(name)
 
+    def start_outsider(self, name: str) -> None:
+        """A listener or a waiter joins, or comes back with an empty memory; nothing if it is there."""
+        if name not in self.outsiders:
+            self.outsiders[name] = Outsider(self, name, self.makes[name])
+
+    def outsider_died(self, process: Outsider) -> None:
+        """The process is no more. Its session ends, and it is started again."""
+        process.dead = True
+        if self.outsiders.get(process.name) is process:
+            del self.outsiders[process.name]
+            self.after(self.random.choice([0, SESSION_MS]), lambda: self._outsider_expires(process))
+            self.after(self.random.choice([0, 3_000, 20_000]), lambda: self.start_outsider(process.name))
+
+    def _outsider_expires(self, process: Outsider) -> None:
+        if process.name not in self.outsiders:
+            process.process.lose_session()
+
     def hire(self, name: str) -> None:
         """The worker starts, or starts again and knows nothing of what it had."""
         for worker in [worker for worker in self.workers if worker.name == name]:
@@ -163,6 +206,7 @@ class TroubledWorld(World):
         """Put a command on its topic. What workers say may come late, twice or never."""
         if isinstance(command, c.ReportSuccess):
             self.spoken.add((command.dag, command.run_id, command.task, command.attempt, command.worker))
+        self.said.note(command)
         if not self.trouble or not isinstance(command, (*_REPORTS, c.JoinPool)):
             super().send(command)
             return
@@ -177,6 +221,15 @@ class TroubledWorld(World):
             if fate > 0.95:
                 self.faults["report_doubled"] += 1
                 self.after(self.random.choice([0, 900, 40_000]), lambda: World.send(self, command))
+
+    def post(self, record: Append) -> None:
+        """A listener or a waiter appends this."""
+        if record.topic == COMMANDS and record.value is not None:
+            said = message_in(record.value)
+            assert isinstance(said, c.ReportWait), said
+            self.said.note(said)
+            self.follower.waits.judge_report(said)
+        self.producer.send(record)
 
     def mail_fate(self) -> tuple[int, ...]:
         """After which delays a message is read: none, one or two."""
@@ -225,8 +278,10 @@ class TroubledWorld(World):
             idle = [process for process in self.processes if not process.busy]
             if idle:
                 rng.choice(idle).step(0)
-        elif lot < 0.82:
+        elif lot < 0.79:
             rng.choice(self.workers).act()
+        elif lot < 0.83:
+            self._act_outside()
         elif lot < 0.9:
             self._project()
         else:
@@ -234,16 +289,22 @@ class TroubledWorld(World):
         if rng.random() < 0.025:
             self.sample()
 
-    def _project(self) -> None:
+    def _act_outside(self) -> None:
+        idle = [process for process in self.outsiders.values() if not process.busy]
+        if idle:
+            self.random.choice(idle).step()
+
+    def _project(self) -> bool:
         read_model = self.read_model
         if read_model is None:
-            return
+            return False
         try:
-            read_model.act(self._at_projector)
+            return read_model.act(self._at_projector)
         except Crash:
             read_model.restart()
         except LogUnavailable:
-            return
+            pass
+        return True
 
     def settle(self, rounds_max: int = 10_000) -> None:
         """Let everybody act, one after the other, until nothing happens at this instant."""
@@ -257,6 +318,9 @@ class TroubledWorld(World):
                 acted |= process.step(0)
             for worker in self.workers:
                 acted |= worker.act()
+            for outsider in list(self.outsiders.values()):
+                acted |= outsider.step()
+            acted |= self._project()
             # A first quiet round may only have moved shards between schedulers.
             quiet = 0 if acted else quiet + 1
             if quiet == 2:
@@ -281,9 +345,20 @@ class TroubledWorld(World):
     def hit(self, process: SchedulerProcess, point: SchedulerPoint, fault: str) -> None:
         """What was armed happens now."""
         if fault == "pause":
-            self._pause(process, point)
+            self._pause(point, lambda: self._lose_session(process))
         else:
             self._strike(fault, point)
+
+    def hit_outsider(self, process: Outsider, point: OutsiderPoint, fault: str) -> None:
+        """The same of a listener or a waiter."""
+        if fault == "pause":
+            self._pause(point, process.process.lose_session)
+        else:
+            self._strike(fault, point)
+
+    def _lose_session(self, process: SchedulerProcess) -> None:
+        if self.schedulers.get(process.name) is process:
+            self.log.expel(process.name)
 
     def _strike(self, fault: str, point: Point) -> None:
         self.faults[f"{fault}:{point}"] += 1
@@ -291,8 +366,8 @@ class TroubledWorld(World):
             raise Crash
         raise LogUnavailable("injected: the log is away")
 
-    def _pause(self, process: SchedulerProcess, point: SchedulerPoint) -> None:
-        """It stands still while the others go on. Past its session, its shards are others'."""
+    def _pause(self, point: Point, lose_session: Callable[[], None]) -> None:
+        """A process stands still while the others go on. Past its session, what it held is others'."""
         if self._paused >= _PAUSED_MAX:
             return
         self.faults[f"pause:{point}"] += 1
@@ -304,8 +379,7 @@ class TroubledWorld(World):
             self.step()
             if self.now >= lost:
                 lost = ends + SESSION_MS
-                if self.schedulers.get(process.name) is process:
-                    self.log.expel(process.name)
+                lose_session()
         self._paused -= 1
 
     def disarm(self) -> None:
@@ -314,3 +388,5 @@ class TroubledWorld(World):
         self.log.forgive()
         for process in self.processes:
             process.armed.clear()
+        for outsider in self.outsiders.values():
+            outsider.armed.clear()

@@ -1,0 +1,69 @@
+"""Bugs to plant into the waiter, as ``tidewheel.testing.simulation.bugs`` does into the engine; and all there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from unittest import mock
+
+from tidewheel.testing.simulation.bugs import Bug
+from tidewheel.testing.simulation.campaign import Plant
+from tidewheel_projections import simulated_bugs
+from tidewheel_services.waiter import records
+from tidewheel_services.waiter.records import Awaited, Records
+from tidewheel_services.waiter.rounds import Rounds
+
+
+def window_forgotten() -> Any:
+    """A wait for a record ends by one from before its window."""
+    begin = Records._begin
+
+    def from_the_first(self: Records, key: Any, awaited: Awaited, scanner: Any) -> None:
+        begin(self, key, Awaited(awaited.topic, 0, awaited.match, awaited.run, awaited.inputs), scanner)
+
+    return mock.patch.object(Records, "_begin", from_the_first)
+
+
+def not_read_again() -> Any:
+    """For a wait whose window opens before where a topic is being read, it is not read again."""
+
+    def on_only(self: Records, key: Any, awaited: Awaited, scanner: Any) -> None:
+        begins = scanner.offsets_at(awaited.topic, awaited.since_ms)
+        self._open[key] = records._Open(awaited, begins)
+        for partition, offset in begins.items():
+            self._positions.setdefault((awaited.topic, partition), offset)
+
+    return mock.patch.object(Records, "_begin", on_only)
+
+
+def answer_for_another() -> Any:
+    """What a service says is reported for every wait that asks it and others."""
+    take = Rounds._take
+
+    def mixing(self: Rounds, waits: Any) -> None:
+        take(self, waits)
+        asking = [wait.asking for wait in self._open.values() if wait.asking is not None]
+        for wait in self._open.values():
+            wait.asking = asking[0] if asking else None
+
+    return mock.patch.object(Rounds, "_take", mixing)
+
+
+def looked_once() -> Any:
+    """A service that is not ready when it is asked first is never asked again."""
+    answered = Rounds._answered
+
+    def never_again(self: Rounds, key: Any, wait: Any, *more: Any) -> bool:
+        reported = answered(self, key, wait, *more)
+        wait.due = wait.due if reported else float("inf")
+        return reported
+
+    return mock.patch.object(Rounds, "_answered", never_again)
+
+
+_PLANTS: tuple[Plant, ...] = (window_forgotten, not_read_again, answer_for_another, looked_once)
+#: Those of the engine and of the projector too.
+ALL_BUGS: Mapping[str, Bug] = {
+    **simulated_bugs.ALL_BUGS,
+    **{plant.__name__: Bug((plant.__doc__ or "").strip(), plant) for plant in _PLANTS},
+}
