@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 from unittest import mock
 
+from msgspec.structs import replace
+
 from tidewheel.testing.simulation.bugs import Bug
 from tidewheel.testing.simulation.campaign import Plant
 from tidewheel_projections import simulated_bugs
-from tidewheel_services.waiter import records
 from tidewheel_services.waiter.records import Awaited, Records
 from tidewheel_services.waiter.rounds import Rounds
 
@@ -18,20 +19,20 @@ def window_forgotten() -> Any:
     """A wait for a record ends by one from before its window."""
     begin = Records._begin
 
-    def from_the_first(self: Records, key: Any, awaited: Awaited, scanner: Any) -> None:
-        begin(self, key, Awaited(awaited.topic, 0, awaited.match, awaited.run, awaited.inputs), scanner)
+    def from_the_first(self: Records, fresh: Mapping[Any, Awaited], scanner: Any) -> None:
+        begin(self, {key: replace(awaited, since_ms=0) for key, awaited in fresh.items()}, scanner)
 
     return mock.patch.object(Records, "_begin", from_the_first)
 
 
 def not_read_again() -> Any:
     """For a wait whose window opens before where a topic is being read, it is not read again."""
+    begin = Records._begin
 
-    def on_only(self: Records, key: Any, awaited: Awaited, scanner: Any) -> None:
-        begins = scanner.offsets_at(awaited.topic, awaited.since_ms)
-        self._open[key] = records._Open(awaited, begins)
-        for partition, offset in begins.items():
-            self._positions.setdefault((awaited.topic, partition), offset)
+    def on_only(self: Records, fresh: Mapping[Any, Awaited], scanner: Any) -> None:
+        before = dict(self._positions)
+        begin(self, fresh, scanner)
+        self._positions |= before
 
     return mock.patch.object(Records, "_begin", on_only)
 
