@@ -11,7 +11,7 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -19,18 +19,22 @@ import msgspec
 from tidewheel_services.cli.app import app
 
 TRIES: Final = 4
+#: Longer than any process here lives.
+LINGER_MS: Final = 600_000.0
 
 
 class Step(msgspec.Struct, frozen=True):
     """Death comes before this method is called, or ``after`` it has returned.
 
-    Where ``when`` is given, only if it is true: of the method's result after it, else of its arguments.
+    Where ``when`` is given, only if it is true: of the method's result after it, else of its arguments. With ``lazy``
+    nothing leaves the process before it is flushed; else it is on its way at once.
     """
 
     owner: str
     method: str
     after: bool = False
     when: Callable[..., bool] = lambda *_, **__: True
+    lazy: bool = False
 
 
 _FOLLOWER: Final = "tidewheel.log.kafka.feed:KafkaFollower"
@@ -50,8 +54,8 @@ STEPS: Final = {
     "listener-sent": Step(_PRODUCER, "flush"),
     # It is durable, and the positions are where they were.
     "listener-flushed": Step(_PRODUCER, "flush", after=True),
-    # The positions are behind what was read.
-    "listener-committed": Step(_FOLLOWER, "commit", after=True),
+    # The positions are behind what was read; what it asks for must be durable by then.
+    "listener-committed": Step(_FOLLOWER, "commit", after=True, lazy=True),
     # The group takes its partitions away, for another member has come or gone.
     "listener-revoked": Step(_FOLLOWER, "_on_revoke"),
     # What was waited for has come, and nothing is said of it.
@@ -92,6 +96,18 @@ def dies_at(step: Step) -> None:
     setattr(owner, step.method, deadly)
 
 
+def flush_only() -> None:
+    """Kafka's producers send nothing by themselves, as one might on a busy machine."""
+    from tidewheel.log.kafka.producer import KafkaProducer
+
+    plain = KafkaProducer.__init__
+
+    def lazy(self: KafkaProducer, servers: str, extra: Mapping[str, str], prefix: str, linger_ms: float) -> None:
+        plain(self, servers, extra, prefix, LINGER_MS)
+
+    KafkaProducer.__init__ = lazy  # type: ignore[method-assign]
+
+
 def impatient(pause_s: float) -> None:
     """A notifier's tries follow each other at once."""
     from tidewheel_services.notifier import main
@@ -104,6 +120,8 @@ def main(step: str, *command: str) -> None:
     """Run it."""
     if (found := STEPS[step]) is not None:
         dies_at(found)
+        if found.lazy:
+            flush_only()
     if pause := os.environ.get("VICTIM_TRIES_S"):
         impatient(float(pause))
     app(list(command))
