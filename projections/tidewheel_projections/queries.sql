@@ -83,6 +83,7 @@ CROSS JOIN LATERAL (
 ) r
 WHERE b.dag = %(dag)s::text COLLATE "C"
   AND (%(backfill_id)s::text IS NULL OR b.backfill_id = %(backfill_id)s::text COLLATE "C")
+  AND (%(live)s::boolean IS NULL OR %(live)s::boolean = (b.state IN ('running', 'paused')))
   AND (%(after_at)s::timestamptz IS NULL
        OR (b.started_at, b.backfill_id) < (%(after_at)s::timestamptz, %(after_id)s::text COLLATE "C"))
 ORDER BY b.started_at DESC, b.backfill_id DESC

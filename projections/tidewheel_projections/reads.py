@@ -120,11 +120,11 @@ def get_run(connection: Connection, dag: str, run_id: str) -> RunDetail | None:
 
 
 def list_backfills(
-    connection: Connection, dag: str, *, after: str | None = None, limit: int = 100
+    connection: Connection, dag: str, *, live: bool | None = None, after: str | None = None, limit: int = 100
 ) -> Page[BackfillRow]:
-    """Backfills of a DAG, newest first."""
+    """Backfills of a DAG, newest first; ``live``: only those that have not ended, or that have."""
     at, backfill_id = place_at(after, str, str)
-    parameters = {"dag": dag, "backfill_id": None, "after_at": at, "after_id": backfill_id}
+    parameters = {"dag": dag, "backfill_id": None, "live": live, "after_at": at, "after_id": backfill_id}
     return paged(
         connection, BackfillRow, "list_backfills", parameters, limit, lambda row: (row.started_at, row.backfill_id)
     )
@@ -132,7 +132,8 @@ def list_backfills(
 
 def get_backfill(connection: Connection, dag: str, backfill_id: str) -> BackfillRow | None:
     """One backfill."""
-    parameters = {"dag": dag, "backfill_id": backfill_id, "after_at": None, "after_id": None, "limit": 1}
+    parameters = {"dag": dag, "backfill_id": backfill_id, "limit": 1}
+    parameters |= dict.fromkeys(("live", "after_at", "after_id"))
     return first(connection, BackfillRow, "list_backfills", parameters)
 
 

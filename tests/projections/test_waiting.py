@@ -11,7 +11,7 @@ from tests.projections.following import project_all
 from tests.projections.journals import START, JournalWriter, deployed
 from tidewheel.core import events as e
 from tidewheel.log.memory import MemoryLog
-from tidewheel_projections import waiting
+from tidewheel_projections import reads, waiting
 from tidewheel_projections.locks import Lock
 
 pytestmark = pytest.mark.postgres
@@ -60,6 +60,19 @@ def test_the_queue_of_runs_is_that_of_the_time_they_stand_for_without_those_of_b
         assert waiting.get_queue_of_runs(connection, "d", "second").before == 1, "it stands for a later time"
         nothing = waiting.get_queue_of_runs(connection, "other", "")
         assert (nothing.running, nothing.before, nothing.scheduled) == (0, 0, None)
+
+
+def test_backfills_that_live_are_found_among_those_that_have_ended(writer: JournalWriter, dsn: str) -> None:
+    several = {name: {"dag": "d", "backfill_id": name} for name in ("old", "over", "new")}
+    begun = [e.BackfillStarted(**where, first=START, last=START, slots=1, at=START) for where in several.values()]
+    writer.write(deployed("d"), *begun, e.BackfillFinished(**several["over"], at=START))
+    writer.write(e.BackfillPaused(**several["old"], reason="look", at=START))
+    project_all(writer.to, dsn)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        live = reads.list_backfills(connection, "d", live=True).items
+        assert [(row.backfill_id, row.state) for row in live] == [("old", "paused"), ("new", "running")]
+        assert [row.backfill_id for row in reads.list_backfills(connection, "d", live=False).items] == ["over"]
+        assert len(reads.list_backfills(connection, "d").items) == 3
 
 
 def test_open_tasks_that_are_alike_are_counted_together(writer: JournalWriter, dsn: str) -> None:

@@ -72,7 +72,7 @@ def why_no_further_run(connection: Connection, dag: DagRow, now_ms: int, *, post
     queue = waiting.get_queue_of_runs(connection, dag.dag, "")
     version = reads.get_version(connection, dag.dag, dag.version)
     skipped = reads.list_events(connection, dag.dag, types=["SlotsSkipped"], newest_first=True, limit=1)
-    backfills = reads.list_backfills(connection, dag.dag, limit=_LOOKED_UP_MAX).items
+    backfills = reads.list_backfills(connection, dag.dag, live=True, limit=_LOOKED_UP_MAX).items
     facts = DagFacts(
         dag=dag,
         schedule=msgspec.convert(dag.schedule, _Known) if dag.schedule else None,
@@ -81,7 +81,7 @@ def why_no_further_run(connection: Connection, dag: DagRow, now_ms: int, *, post
         queued=queue.queued,
         queued_scheduled=queue.queued_scheduled,
         skipped=_skipped(skipped[0].body) if skipped else "",
-        backfills=[row for row in backfills if row.state in ("running", "paused")],
+        backfills=backfills,
         postponed=postponed,
     )
     return Draft(*why_no_run(facts, now_ms), decided_in=[dag.dag])
