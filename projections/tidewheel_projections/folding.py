@@ -13,6 +13,7 @@ import msgspec
 
 from tidewheel.core import events as e
 from tidewheel.core.mapping import instance_name, written_task
+from tidewheel.core.transitions import TASK_ENDED
 from tidewheel_projections.backfills import (
     BACKFILL_ENDED,
     Backfill,
@@ -33,7 +34,6 @@ from tidewheel_projections.dags import (
 from tidewheel_projections.pools import Pool, PoolRows
 from tidewheel_projections.runs import RUN_ENDED, Run, RunChange, fold_run_changed, fold_run_created, fold_run_restarted
 from tidewheel_projections.tasks import (
-    ATTEMPT_ENDED,
     Attempt,
     AttemptEvent,
     Task,
@@ -118,7 +118,7 @@ class RunRows:
     def wait_for_instance(self, name: str, at: int, shard_seq: int) -> None:
         """Of an instance that begins anew, the mapped task is at work again if it had ended."""
         mapped = self.tasks[written_task(name)]
-        if mapped.task != name and mapped.state in ATTEMPT_ENDED:
+        if mapped.task != name and mapped.state in TASK_ENDED:
             before, mapped.state = mapped.state, "deferred"
             mapped.output, mapped.ended_at, mapped.started_at, mapped.reason = None, None, at, ""
             self.moved(mapped, before, shard_seq)
@@ -361,7 +361,7 @@ class Folding:
     def _end_attempt(self, run: RunRows, task: Task, event: e.TasksCleared, shard_seq: int) -> None:
         """An attempt that waited when its task was cleared is over."""
         attempt = run.attempts.get((task.task, task.attempt))
-        if attempt is not None and shard_seq > attempt.shard_seq and attempt.state not in ATTEMPT_ENDED:
+        if attempt is not None and shard_seq > attempt.shard_seq and attempt.state not in TASK_ENDED:
             attempt.state = "cancelled"
             attempt.ended_at = event.at
             attempt.message = cleared_by(event)
@@ -427,7 +427,7 @@ class Folding:
         if attempt is None:
             return  # of a restarted run, a task that ended before it had an attempt of its own
         # A task may end after its last attempt did: skipped or cancelled while it waits to be tried again.
-        if shard_seq > attempt.shard_seq and attempt.state not in ATTEMPT_ENDED:
+        if shard_seq > attempt.shard_seq and attempt.state not in TASK_ENDED:
             fold_attempt(attempt, event, shard_seq)
             run.changed_attempts.add(number)
             self.touched_runs[key] = run

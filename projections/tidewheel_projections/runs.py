@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import msgspec
 
 from tidewheel.core import events as e
 from tidewheel.core.scope import rfc3339
+from tidewheel.core.transitions import TaskPhase
+from tidewheel.core.workflow import RunEnd
 
 #: In the order of a task's life, which is the order of the counts.
-TASK_STATES = (
-    "scheduled",
-    "queued",
-    "leased",
-    "running",
-    "deferred",
-    "retrying",
-    "success",
-    "failed",
-    "skipped",
-    "upstream_failed",
-    "cancelled",
-)
-RUN_ENDED = frozenset({"success", "failed", "cancelled"})
+TASK_STATES: tuple[TaskPhase, ...] = get_args(TaskPhase)
+RUN_ENDED = frozenset(get_args(RunEnd))
 
 
 RunChange: TypeAlias = (

@@ -14,6 +14,7 @@ import msgspec
 from tidewheel.core import events as e
 from tidewheel.core.explain import explain_wait
 from tidewheel.core.mapping import instance_name
+from tidewheel.core.transitions import TASK_ENDED
 from tidewheel.core.waits import Wait, wait_of
 from tidewheel_projections.dags import TaskOutline
 
@@ -102,7 +103,6 @@ TaskChange: TypeAlias = (
     | TaskAndAttemptChange
 )
 AttemptEvent: TypeAlias = e.TaskHeartbeat | TaskAndAttemptChange
-ATTEMPT_ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "cancelled"})
 
 
 def scheduled_task(dag: str, run_id: str, outline: TaskOutline, ordinal: int, shard_seq: int) -> Task:
@@ -246,7 +246,7 @@ def fold_task(row: Task, event: TaskChange, shard_seq: int) -> None:
             _end_unrun(row, "skipped", event)
         case e.TaskUpstreamFailed():
             _end_unrun(row, "upstream_failed", event)
-    if row.state in ATTEMPT_ENDED:
+    if row.state in TASK_ENDED:
         row.checkpoint_at = row.checkpoint_bytes = None
 
 

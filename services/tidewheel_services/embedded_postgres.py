@@ -9,7 +9,6 @@ starter is not used: as root it adds a system user and opens every directory abo
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import importlib.util
 import os
 import shutil
@@ -26,6 +25,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from tidewheel_services.lock_file import Held, hold
 from tidewheel_services.postgres_placement import Account, PostgresUnavailable, account_for, placed, usable_binaries
 
 __all__ = ["EmbeddedPostgres", "PostgresUnavailable"]
@@ -241,20 +241,12 @@ def _major_version(binaries: Path) -> str:
 def _locked(directory: Path) -> IO[str]:
     """Hold the directory for this process; the system lets it go when the process ends, however it ends."""
     directory.parent.mkdir(parents=True, exist_ok=True)
-    lock = directory.with_name(directory.name + ".lock").open("a+")
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        lock.seek(0)
-        holder = lock.read().strip() or "unknown"
-        lock.close()
+        return hold(directory.with_name(directory.name + ".lock"))
+    except Held as holder:
         raise PostgresUnavailable(
             f"the Postgres in {directory} is in use by another Tidewheel process (pid {holder}); stop that one first"
-        ) from error
-    lock.truncate(0)
-    lock.write(str(os.getpid()))
-    lock.flush()
-    return lock
+        ) from None
 
 
 def _socket_directory(data: Path, account: Account) -> Path:

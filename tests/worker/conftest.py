@@ -19,6 +19,7 @@ from tidewheel_services.worker.http import Http
 from tidewheel_services.worker.runners import Runners
 from tidewheel_services.worker.secrets import LocalSecrets
 from tidewheel_services.worker.shell import Shell
+from tidewheel_services.worker.site import Site
 from tidewheel_services.worker.supervision import Supervisor
 
 # Closing waits for one read: a hundred tests should not wait a hundred times.
@@ -80,11 +81,12 @@ def process_worker(
 
     def start(slots: int = 4, grace_s: float = 1.0, **options: object) -> Worker:
         secrets = LocalSecrets(environment)
+        site = Site(supervisor, secrets, project, grace_s, environment)
         executors: dict[str, Executor] = {
-            "run": Shell(supervisor, secrets, project, grace_s, environment),
-            "python": Runners(supervisor, secrets, project, grace_s, environment),
+            "run": Shell(site),
+            "python": Runners(site),
             "http": Http(secrets),
-            "container": Containers(supervisor, secrets, project, grace_s, environment),
+            "container": Containers(site),
         }
         return start_worker(slots, secrets=secrets, executors=executors, **options)
 

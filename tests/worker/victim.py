@@ -11,7 +11,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "services"), str(Path(__file__).parent)]
 
 from engine import Engine, python, run  # noqa: E402
 
-from tidewheel_services.worker.main import serve, stop_on_signals  # noqa: E402
+from tidewheel_services.cli.processes import stop_on_signals  # noqa: E402
+from tidewheel_services.worker.main import serve  # noqa: E402
 
 project = Path(sys.argv[1])
 (project / "forever.py").write_text(
@@ -23,8 +24,7 @@ project = Path(sys.argv[1])
     "    time.sleep(1000)\n"
 )
 engine = Engine()
-stop = threading.Event()
-stop_on_signals(stop)
+stop = stop_on_signals()
 SHELL = """
 setsid sleep 1000 & echo $! > shell.child
 echo $$ > shell.self

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import msgspec
 from starlette.concurrency import run_in_threadpool
 
+from tidewheel.core.transitions import TASK_ENDED
 from tidewheel_projections import reads, views
 from tidewheel_services.api.problems import Problem
 from tidewheel_services.api.services import Services
@@ -22,7 +23,6 @@ KEEPALIVE_S = 15.0
 #: Output and state come by different topics: what was written just before the end may be projected just after it.
 TAIL_S = 1.0
 BATCH = 500
-ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "cancelled"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class LogSource:
 
     def ended(self) -> bool:
         """Whether the attempt is over."""
-        return self.state() in ENDED
+        return self.state() in TASK_ENDED
 
     def _state(self, connection: reads.Connection) -> str:
         after: str | None = None
@@ -92,7 +92,7 @@ async def follow(source: LogSource, after: int) -> AsyncIterator[Followed]:
                 return
             if over is None:
                 state = await run_in_threadpool(source.state)
-                if state in ENDED:
+                if state in TASK_ENDED:
                     over = (time.monotonic() + TAIL_S, state)
         except Problem:
             # The database is away for a moment: the stream waits, its client need not know.

@@ -8,8 +8,6 @@ and write, so the interpreter's lock is no bound at this size.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import socket
 import threading
 from collections.abc import Callable, Iterable
@@ -25,6 +23,7 @@ from tidewheel.log.opening import open_log
 from tidewheel_services.api.main import CannotServe, listen
 from tidewheel_services.config import Settings
 from tidewheel_services.embedded_postgres import EmbeddedPostgres, PostgresUnavailable
+from tidewheel_services.lock_file import Held, hold
 
 #: Few enough to fold at once, enough that DAGs lie apart as they do on Kafka.
 PARTITIONS = 4
@@ -231,17 +230,9 @@ class Engine:
 
 def _locked(path: Path) -> IO[str]:
     """Held until this process ends, however it ends."""
-    lock = path.open("a+")
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.seek(0)
-        holder = lock.read().strip() or "unknown"
-        lock.close()
+        return hold(path)
+    except Held as holder:
         raise CannotRun(
             f"another `tidewheel dev` (pid {holder}) runs on {path.parent.parent}; stop it, or use what it serves"
         ) from None
-    lock.truncate(0)
-    lock.write(str(os.getpid()))
-    lock.flush()
-    return lock

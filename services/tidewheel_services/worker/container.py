@@ -24,13 +24,14 @@ from tidewheel.core.assignment import ActionSpec, ContainerSpec, Secret
 from tidewheel.core.mail import AssignTask
 from tidewheel.task.outcome import Failed, Outcome
 from tidewheel.worker.attempt import Attempt
-from tidewheel.worker.secrets import Secrets, SecretUnavailable, resolve_all
+from tidewheel.worker.secrets import SecretUnavailable, resolve_all
 from tidewheel_services.worker.checkpoint_file import CheckpointFile
 from tidewheel_services.worker.container_main import ENDED, ENGINE_FAILED
 from tidewheel_services.worker.environment import described, inherited
 from tidewheel_services.worker.messages import Exited
-from tidewheel_services.worker.shell import GRACE_S, ended, run_command
-from tidewheel_services.worker.supervision import Lost, Supervisor, python_argv
+from tidewheel_services.worker.shell import ended, run_command
+from tidewheel_services.worker.site import Site
+from tidewheel_services.worker.supervision import Lost, python_argv
 
 #: The engine to use, by name or path; without it the first of ``ENGINES`` that answers.
 ENGINE_VARIABLE = "TIDEWHEEL_CONTAINER_ENGINE"
@@ -130,27 +131,17 @@ class Containers:
 
     killable = True
 
-    def __init__(
-        self,
-        supervisor: Supervisor,
-        secrets: Secrets,
-        project_dir: Path,
-        grace_s: float = GRACE_S,
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
-        self._supervisor = supervisor
-        self._secrets = secrets
-        self._project_dir = project_dir
-        self._grace_s = grace_s
-        self._inherited = inherited(environment)
-        self._engine = Engine(os.environ if environment is None else environment)
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._inherited = inherited(site.environment)
+        self._engine = Engine(site.environment)
 
     def run(self, attempt: Attempt, action: ActionSpec) -> Outcome:
         """Run the container to its end, or to its removal."""
         assert isinstance(action, ContainerSpec)
         try:
             engine = self._engine.path()
-            hidden = resolve_all(_secret_variables(action), self._secrets)
+            hidden = resolve_all(_secret_variables(action), self._site.secrets)
         except (NoEngine, SecretUnavailable) as error:
             return Failed("setup", str(error))
         steering = sorted(name for name in hidden if steers(name))
@@ -160,7 +151,7 @@ class Containers:
                 f"{steering[0]} would steer the container engine itself, so it cannot carry a secret to the container: "
                 "use another name",
             )
-        place = self._supervisor.scratch / f"{id(attempt):x}"
+        place = self._site.supervisor.scratch / f"{id(attempt):x}"
         place.mkdir()
         try:
             # The container's user may be any.
@@ -186,19 +177,17 @@ class Containers:
         leash = Leash(engine, name, self._inherited)
         try:
             word, pump = run_command(
-                self._supervisor,
+                self._site,
                 attempt,
                 argv,
                 {**self._inherited, **hidden},
-                self._project_dir,
-                self._grace_s,
                 checkpoint,
                 leash.descriptor,
             )
         finally:
             if not leash.wait(REMOVE_S):
                 attempt.log.remark(f"container {name} could not be removed within {REMOVE_S:g} s; it may still run")
-        last_line = pump.last_line(self._secrets.masker)
+        last_line = pump.last_line(self._site.secrets.masker)
         if isinstance(word, Exited) and word.status == ENGINE_FAILED and not word.fenced:
             return Failed("setup", f"{Path(engine).name} could not run the container: {last_line or 'it says nothing'}")
         return ended(word, attempt, place / "output.json", last_line)

@@ -19,7 +19,7 @@ import structlog
 from tidewheel.core.assignment import ActionSpec, PythonSpec
 from tidewheel.task.outcome import Failed, Outcome, Succeeded
 from tidewheel.worker.attempt import Attempt, StopReason
-from tidewheel.worker.secrets import Secrets, SecretUnavailable, resolve_all
+from tidewheel.worker.secrets import SecretUnavailable, resolve_all
 from tidewheel_services.worker.environment import described, inherited
 from tidewheel_services.worker.frames import Frames, frame
 from tidewheel_services.worker.messages import (
@@ -35,7 +35,8 @@ from tidewheel_services.worker.messages import (
     Stale,
 )
 from tidewheel_services.worker.pump import Pump
-from tidewheel_services.worker.shell import GRACE_S, signal_name
+from tidewheel_services.worker.shell import signal_name
+from tidewheel_services.worker.site import Site
 from tidewheel_services.worker.supervision import Lost, Process, Supervisor, close_all, output_pipes, python_argv
 
 #: A runner that nobody used for so long is ended, but for this many that stay warm.
@@ -198,24 +199,16 @@ class Runners:
 
     killable = True
 
-    def __init__(
-        self,
-        supervisor: Supervisor,
-        secrets: Secrets,
-        project_dir: Path,
-        grace_s: float = GRACE_S,
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
-        self._secrets = secrets
-        self._grace_s = grace_s
-        self.pool = RunnerPool(supervisor, project_dir, inherited(environment))
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self.pool = RunnerPool(site.supervisor, site.project_dir, inherited(site.environment))
 
     def run(self, attempt: Attempt, action: ActionSpec) -> Outcome:
         """Call the callable in a runner."""
         assert isinstance(action, PythonSpec)
         mail = attempt.assignment
         try:
-            own = resolve_all(action.env, self._secrets)
+            own = resolve_all(action.env, self._site.secrets)
         except SecretUnavailable as error:
             return Failed("setup", str(error))
         request = Call(
@@ -248,7 +241,7 @@ class Runners:
 
     def _lend(self, runner: Runner, request: Call, attempt: Attempt) -> Outcome | None:
         """Let ``runner`` answer the call; None: it did not take it up."""
-        loan = _Loan(runner.process, self._grace_s)
+        loan = _Loan(runner.process, self._site.grace_s)
         ended: Ended | None = None
         try:
             attempt.attach(loan)

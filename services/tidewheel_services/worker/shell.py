@@ -15,14 +15,14 @@ from pathlib import Path
 from tidewheel.core.assignment import ActionSpec, RunSpec
 from tidewheel.task.outcome import OUTPUT_BYTES_MAX, Failed, Outcome, outcome_of_json, too_large
 from tidewheel.worker.attempt import Attempt, StopReason
-from tidewheel.worker.secrets import Secrets, SecretUnavailable, resolve_all
+from tidewheel.worker.secrets import SecretUnavailable, resolve_all
 from tidewheel_services.worker.checkpoint_file import LOOK_S, CheckpointFile
 from tidewheel_services.worker.environment import described, inherited
 from tidewheel_services.worker.messages import Exited, SpawnFailed
 from tidewheel_services.worker.pump import Pump
-from tidewheel_services.worker.supervision import Lost, Process, Supervisor, close_all, output_pipes
+from tidewheel_services.worker.site import Site
+from tidewheel_services.worker.supervision import Lost, Process, close_all, output_pipes
 
-GRACE_S = 10.0
 SHELL = "/bin/sh"
 #: What a shell adds to a signal's number for its own exit status.
 _SIGNAL_STATUS = 128
@@ -52,34 +52,24 @@ class Shell:
 
     killable = True
 
-    def __init__(
-        self,
-        supervisor: Supervisor,
-        secrets: Secrets,
-        project_dir: Path,
-        grace_s: float = GRACE_S,
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
-        self._supervisor = supervisor
-        self._secrets = secrets
-        self._project_dir = project_dir
-        self._grace_s = grace_s
-        self._inherited = inherited(environment)
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._inherited = inherited(site.environment)
 
     def run(self, attempt: Attempt, action: ActionSpec) -> Outcome:
         """Run the command to its end, or to its kill."""
         assert isinstance(action, RunSpec)
-        output = self._supervisor.scratch / f"{id(attempt):x}.json"
+        output = self._site.supervisor.scratch / f"{id(attempt):x}.json"
         try:
-            own = resolve_all(action.env, self._secrets)
+            own = resolve_all(action.env, self._site.secrets)
         except SecretUnavailable as error:
             return Failed("setup", str(error))
-        checkpoint = CheckpointFile(self._supervisor.scratch / f"{id(attempt):x}.checkpoint.json", attempt)
+        checkpoint = CheckpointFile(self._site.supervisor.scratch / f"{id(attempt):x}.checkpoint.json", attempt)
         env = {**self._inherited, **own, **described(attempt.assignment, output, checkpoint.path)}
         try:
             argv = (SHELL, "-c", action.command)
-            word, pump = run_command(self._supervisor, attempt, argv, env, self._project_dir, self._grace_s, checkpoint)
-            return ended(word, attempt, output, pump.last_line(self._secrets.masker))
+            word, pump = run_command(self._site, attempt, argv, env, checkpoint)
+            return ended(word, attempt, output, pump.last_line(self._site.secrets.masker))
         except Lost as error:
             return Failed("worker_lost", f"{error}; the command was killed with it")
         finally:
@@ -91,12 +81,10 @@ class Shell:
 
 
 def run_command(
-    supervisor: Supervisor,
+    site: Site,
     attempt: Attempt,
     argv: Sequence[str],
     env: Mapping[str, str],
-    directory: Path,
-    grace_s: float,
     checkpoint: CheckpointFile,
     *descriptors: int,
 ) -> tuple[Exited | SpawnFailed, Pump]:
@@ -112,11 +100,12 @@ def run_command(
         raise
     try:
         try:
-            process = supervisor.spawn(argv, env, directory, (*writers, *descriptors), attempt.lease.fence_at)
+            inherits = (*writers, *descriptors)
+            process = site.supervisor.spawn(argv, env, site.project_dir, inherits, attempt.lease.fence_at)
         finally:
             close_all((*writers, *descriptors))
         try:
-            attempt.attach(ProcessControl(process, grace_s))
+            attempt.attach(ProcessControl(process, site.grace_s))
             pump = Pump({readers[0]: "stdout", readers[1]: "stderr"}, process)
             word = pump.wait_exit(attempt.log, checkpoint.look, LOOK_S)
             checkpoint.look(last=True)

@@ -12,7 +12,7 @@ from tidewheel.core import events as e
 from tidewheel.core.mapping import Fan, index_of, instance_name, written_task
 from tidewheel.core.state import Dag, ReadyPlace, RunState, Stop, TaskState
 from tidewheel.core.transitions import ACTIVE, TASK_ENDED, next_task_phase
-from tidewheel.core.waits import wait_of
+from tidewheel.core.waits import Wait, wait_of
 
 
 def ready_place(run: RunState, task: str, order: int) -> ReadyPlace:
@@ -52,20 +52,34 @@ def fold_task_deferred(state: Dag, event: e.TaskDeferred) -> Dag:
     """A new attempt waits, without a worker."""
     run = state.runs[event.run_id]
     task = run.task(event.task)
-    assert event.attempt == task.attempt + 1, f"{event.task}: attempt {event.attempt} deferred after {task.attempt}"
-    deferred = TaskState(
+    deferred = _next_attempt(task, event, ready_at=event.at, started_at=event.at, wait=wait_of(event))
+    return _with_task(state, run, event, task, deferred)
+
+
+def _next_attempt(
+    task: TaskState,
+    event: e.TaskDeferred | e.TaskQueued,
+    *,
+    ready_at: int,
+    started_at: int | None = None,
+    wait: Wait | None = None,
+    checkpoint: str | None = None,
+) -> TaskState:
+    """The task as its next attempt begins, with what stays of it."""
+    assert event.attempt == task.attempt + 1, f"{event.task}: attempt {event.attempt} begins after {task.attempt}"
+    return TaskState(
         phase=next_task_phase(task.phase, event),
         attempt=event.attempt,
         failures=task.failures,
         losses=task.losses,
         upstreams=task.upstreams,
         item=task.item,
-        ready_at=event.at,
-        started_at=event.at,
+        ready_at=ready_at,
+        started_at=started_at,
         first_leased_at=task.first_leased_at,
-        wait=wait_of(event),
+        wait=wait,
+        checkpoint=checkpoint,
     )
-    return _with_task(state, run, event, task, deferred)
 
 
 def fold_launch_postponed(state: Dag, event: e.LaunchPostponed) -> Dag:
@@ -81,18 +95,8 @@ def fold_task_queued(state: Dag, event: e.TaskQueued) -> Dag:
     """A new attempt begins its life."""
     run = state.runs[event.run_id]
     task = run.task(event.task)
-    assert event.attempt == task.attempt + 1, f"{event.task}: attempt {event.attempt} queued after {task.attempt}"
-    queued = TaskState(
-        phase=next_task_phase(task.phase, event),
-        attempt=event.attempt,
-        failures=task.failures,
-        losses=task.losses,
-        upstreams=task.upstreams,
-        item=task.item,
-        checkpoint=task.checkpoint,
-        ready_at=event.at if task.ready_order is None else task.ready_at,
-        first_leased_at=task.first_leased_at,
-    )
+    ready_at = event.at if task.ready_order is None else task.ready_at
+    queued = _next_attempt(task, event, ready_at=ready_at, checkpoint=task.checkpoint)
     return _with_task(_left_ready(state, run, event.task, task), run, event, task, queued)
 
 

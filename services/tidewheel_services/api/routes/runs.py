@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from fastapi import Depends, Query
@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from tidewheel.core.commands import CancelRun, RunKind, StartRun
 from tidewheel.core.rules import INPUTS_BYTES_MAX
+from tidewheel.core.transitions import RunPhase
 from tidewheel_projections import reads, views
 from tidewheel_services.api import shapes
 from tidewheel_services.api.body import Body, body_of, documented
@@ -36,8 +37,7 @@ from tidewheel_services.api.unknown import known_dag, known_run
 read = reader("runs")
 write = writer("runs")
 
-RunStateName = Literal["queued", "running", "success", "failed", "cancelled"]
-States = Annotated[list[RunStateName] | None, Query(alias="state", description="Only in this state; may be repeated.")]
+States = Annotated[list[RunPhase] | None, Query(alias="state", description="Only in this state; may be repeated.")]
 Kind = Annotated[RunKind | None, Query(description="Only of this kind.")]
 Since = Annotated[Moment | None, Query(description="Only created at this time or later.")]
 Reason = Annotated[str, Field(max_length=1000, description="Why, for the record.")]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import Header, Query
 from starlette.responses import Response, StreamingResponse
 
+from tidewheel.core.transitions import TaskPhase
 from tidewheel_projections import reads, views
 from tidewheel_services.api import shapes
 from tidewheel_services.api.following import LogSource, as_events, as_text, follow
@@ -22,20 +23,7 @@ read = reader("tasks")
 _RUN = "/dags/{dag}/runs/{run_id}"
 _TASK = f"{_RUN}/tasks/{{task}}"
 
-TaskStateName = Literal[
-    "scheduled",
-    "queued",
-    "leased",
-    "running",
-    "success",
-    "failed",
-    "skipped",
-    "upstream_failed",
-    "cancelled",
-    "deferred",
-    "retrying",
-]
-States = Annotated[list[TaskStateName] | None, Query(alias="state", description="Only in this state; may be repeated.")]
+States = Annotated[list[TaskPhase] | None, Query(alias="state", description="Only in this state; may be repeated.")]
 
 
 @read.get(
