@@ -220,3 +220,17 @@ def test_a_run_that_does_not_fit_into_a_record_is_not_recalled(monkeypatch: pyte
     monkeypatch.setattr("tidewheel.core.recall.RECALLED_BYTES_MAX", 100)
     with pytest.raises(CannotRecall, match="the limit is 100"):
         failed().recalled()
+
+
+def test_a_definition_that_is_forgotten_with_its_run_still_says_whose_slots_are_released() -> None:
+    below = replace(task("b", "a"), if_="tasks.a.output.n > 1", pool="small")
+    story = Story(workflow(task("a"), below, keep_runs=0))
+    story.do(c.StartRun(dag="d", run_id="r"))
+    mark = c.MarkTask(**WHERE, task="a", state="success", downstream=True)
+    story.do(replace(mark, output='{"n":2}')).then(e.TaskMarked, e.TaskQueued)
+    story.deploy(workflow(task("other"), keep_runs=0), "v2")
+    outcome = story.do(replace(mark, output='{"n":0}'))
+    outcome.then(e.TaskMarked, e.TasksCleared, e.TaskSkipped, e.RunSucceeded)
+    assert set(story.state.definitions) == {"v2"}
+    released = outcome.decision.commands[-1]
+    assert isinstance(released, c.ReleaseSlot) and (released.pool, released.task) == ("small", "b")

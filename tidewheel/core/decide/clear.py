@@ -74,6 +74,7 @@ def decide_clear_tasks(d: Decision[Dag], command: c.ClearTasks) -> None:
 def clear(d: Decision[Dag], run_id: str, names: Sequence[str], *, actor: str, reason: str) -> None:
     """Clear these tasks of a live run, and let those begin whose turn it is."""
     run = d.state.runs[run_id]
+    definition = d.state.definitions[run.version]  # which may be forgotten with the run's end
     ending = [name for name in names if needs_end(run, name)]
     for part in _in_parts([name for name in names if name not in set(ending)]):
         _record(d, run_id, part, (), actor, reason)
@@ -90,8 +91,7 @@ def clear(d: Decision[Dag], run_id: str, names: Sequence[str], *, actor: str, re
     queue_held(d)
     for name in names:
         if run.task(name).phase == "queued":
-            pool = d.state.definitions[run.version].task(name).pool
-            release(d, pool, run_id, name, run.task(name).attempt, "cleared")
+            release(d, definition.task(name).pool, run_id, name, run.task(name).attempt, "cleared")
 
 
 def needs_end(run: RunState, name: str) -> bool:
