@@ -102,7 +102,7 @@ def test_it_knows_how_each_run_ended(ends: list[tuple[int, Outcome, int]]) -> No
     found = with_slots((), HOURLY, *SLOTS[:10])
     said: dict[int, tuple[Outcome, int]] = dict.fromkeys(range(10), ("live", 0))
     for at, outcome, attempts in ends:
-        found = with_outcome(found, SLOTS[at] - HOUR, SLOTS[at], outcome, attempts)
+        found = with_outcome(found, HOURLY, SLOTS[at] - HOUR, SLOTS[at], outcome, attempts)
         said[at] = (outcome, attempts)
     for at, slot in enumerate(SLOTS[:10]):
         span = span_of(found, HOURLY, slot)
@@ -119,6 +119,16 @@ def test_it_knows_how_each_run_ended(ends: list[tuple[int, Outcome, int]]) -> No
 def test_a_run_is_told_of_in_the_schedule_that_made_it() -> None:
     """Its definition may name other slots by the time it ends."""
     found = with_slots(with_slots((), HOURLY, SLOTS[3]), EVERY_SIX, START)
-    found = with_outcome(found, SLOTS[3] - HOUR, SLOTS[3], "failed", 4)
+    found = with_outcome(found, HOURLY, SLOTS[3] - HOUR, SLOTS[3], "failed", 4)
     assert span_of(found, HOURLY, SLOTS[3]) == Span(SLOTS[3] - HOUR, SLOTS[3], "failed", 4)
-    assert with_outcome(found, SLOTS[9] - HOUR, SLOTS[9], "failed", 4) == found
+    assert with_outcome(found, HOURLY, SLOTS[9] - HOUR, SLOTS[9], "failed", 4) == found
+
+
+@pytest.mark.parametrize("schedule", [EVERY_SIX, None])
+def test_a_run_that_goes_on_under_another_schedule_takes_no_slots_of_the_first_one(schedule: Schedule | None) -> None:
+    slot = START + 6 * HOUR
+    found = with_slots((), HOURLY, slot - 3 * HOUR, slot - HOUR, slot)
+    again = with_outcome(found, schedule, slot - 6 * HOUR, slot, "failed", 2)
+    assert [one for one in SLOTS if has_run(again, HOURLY, one)] == [slot - 3 * HOUR, slot - HOUR, slot]
+    assert span_of(again, HOURLY, slot) == Span(slot - HOUR, slot, "failed", 2)
+    assert span_of(again, HOURLY, slot - HOUR) == span_of(found, HOURLY, slot - HOUR)._replace(last=slot - HOUR)  # type: ignore[union-attr]

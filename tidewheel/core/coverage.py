@@ -99,12 +99,22 @@ def with_run(coverage: Coverage, schedule: Schedule, before: int | None, slot: i
     return _with_era(coverage, era.with_slot(_single(before, slot, "live", 0)))
 
 
-def with_outcome(coverage: Coverage, before: int | None, slot: int, outcome: Outcome, attempts: int) -> Coverage:
-    """The coverage with another word on the run of ``slot``, in the era that has it."""
+def with_outcome(
+    coverage: Coverage, schedule: Schedule | None, before: int | None, slot: int, outcome: Outcome, attempts: int
+) -> Coverage:
+    """The coverage with another word on the run of ``slot``, in the era that has it.
+
+    ``before`` is where the slot's interval begins by ``schedule``. A run may go on under another one than named its
+    slot; in the era of that the interval is another, or slots without a run would lie within.
+    """
     eras = [era for era in coverage if era.span_at(slot) is not None]
     if len(eras) > 1:
         eras = [era for era in eras if era.span_of(slot) is not None]
-    return _with_era(coverage, eras[0].with_slot(_single(before, slot, outcome, attempts))) if eras else coverage
+    if not eras:
+        return coverage
+    if schedule is None or not same_slots(eras[0].schedule, schedule):
+        before = previous_slot(eras[0].schedule, slot)
+    return _with_era(coverage, eras[0].with_slot(_single(before, slot, outcome, attempts)))
 
 
 def _single(before: int | None, slot: int, outcome: Outcome, attempts: int) -> Span:

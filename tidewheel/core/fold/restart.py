@@ -38,7 +38,14 @@ def fold_run_restarted(state: Dag, event: e.RunRestarted) -> Dag:
         runs=state.runs.set(run.run_id, run),
         runs_of=state.runs_of.set(run.version, state.runs_of.get(run.version, 0) + 1),
         input_bytes=state.input_bytes + len(run.inputs),
-        coverage=with_outcome(state.coverage, event.interval_start, event.logical_date, "live", event.attempts),
+        coverage=with_outcome(
+            state.coverage,
+            definition.workflow.schedule,
+            event.interval_start,
+            event.logical_date,
+            "live",
+            event.attempts,
+        ),
     )
     moved = with_run_of_backfill(restarted, event.backfill_id, event.logical_date)
     return without_kept(queued(counted(moved, run, 1), run), run.run_id)

@@ -127,10 +127,9 @@ def _with_outcome(state: Dag, run: RunState, outcome: Outcome) -> Dag:
     if run.logical_date is None:
         return state
     attempts = max((*(task.attempt for task in run.tasks.values()), *run.attempts.values()), default=0)
-    return replace(
-        state,
-        coverage=with_outcome(state.coverage, run.interval_start, run.logical_date, outcome, attempts),
-    )
+    schedule = state.definitions[run.version].workflow.schedule
+    coverage = with_outcome(state.coverage, schedule, run.interval_start, run.logical_date, outcome, attempts)
+    return replace(state, coverage=coverage)
 
 
 def fold_run_ended(state: Dag, event: e.RunSucceeded | e.RunFailed | e.RunCancelled) -> Dag:
