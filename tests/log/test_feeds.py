@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: 
 from tests.e2e.running import eventually
 from tidewheel.log.feed import Feed, Stand
 from tidewheel.log.feeds import feed_beside, open_feed
-from tidewheel.log.interface import LogMisconfigured
-from tidewheel.log.kafka.feed import KafkaFeed
+from tidewheel.log.interface import LogMisconfigured, LogUnavailable
+from tidewheel.log.kafka.feed import KafkaFeed, KafkaFollower
 from tidewheel.log.memory_feed import MemoryFeed
 from tidewheel.log.sqlite.feed import SqliteFeed
 from tidewheel.testing import feed_contract
@@ -122,6 +123,16 @@ class TestKafkaFeed(FeedContract):
         one.close()
         poll_until_held(two, frozenset((topic, number) for number in range(4)))
         two.close()
+
+    def test_a_broker_that_does_not_say_in_time_which_topic_it_is_is_away(self, feed: Feed) -> None:
+        follower = self.follow(feed, {self.topic: 0})
+        assert isinstance(follower, KafkaFollower)
+        silent: Future[None] = Future()
+        silent.set_exception(TimeoutError())
+        follower._admin.describe_topics = lambda *_, **__: {self.topic: silent}  # type: ignore[method-assign]
+        with pytest.raises(LogUnavailable, match="does not answer"):
+            poll_until_held(follower, frozenset({(self.topic, 0)}))
+        follower.close()
 
     def test_a_partition_that_comes_later_is_read_from_its_first_record(self, feed: Feed) -> None:
         follower = self.follow(feed, {self.topic: 0})

@@ -322,9 +322,12 @@ class KafkaFollower:
         """Empty if the broker is so old that its topics have none."""
         try:
             found = self._admin.describe_topics(TopicCollection([topic]), request_timeout=CONTACT_S_MAX)[topic]
-            return str(found.result(CONTACT_S_MAX).topic_id or "")
+            # The client itself gives up first, and then says why.
+            return str(found.result(2 * CONTACT_S_MAX).topic_id or "")
         except KafkaException as error:
             raise unavailable(self._servers, f"asking for the id of {topic}", error) from error
+        except TimeoutError:
+            raise LogUnavailable(f"Kafka at {self._servers} does not answer (asking for the id of {topic})") from None
 
     def _offsets(self, places: Collection[Place], at: int) -> dict[Place, int]:
         """Asked by the consumer itself: it has learnt of new partitions by ``_partitions``."""
