@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import enum
+from typing import Any
+
+import psycopg
 
 
 @enum.unique
@@ -21,3 +24,8 @@ class Lock(enum.IntEnum):
     WAITER = 0x7469_6465_0005
     #: Finds what is to be told.
     NOTIFIER = 0x7469_6465_0006
+
+    def take(self, connection: psycopg.Connection[Any]) -> bool:
+        """Whether this session holds it from now on, until it ends."""
+        found = connection.execute("SELECT pg_try_advisory_lock(%s)", (self,)).fetchone()
+        return found is not None and bool(found[0])

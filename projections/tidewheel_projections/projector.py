@@ -133,8 +133,7 @@ class Projector:
     def _become_writer(self, connection: Connection, stop: threading.Event) -> bool:
         waiting = False
         while not stop.is_set():
-            found = connection.execute("SELECT pg_try_advisory_lock(%s)", (Lock.WRITER,)).fetchone()
-            if found is not None and found[0]:
+            if Lock.WRITER.take(connection):
                 if waiting:
                     _log.info("writer_lock_taken")
                 return True

@@ -81,8 +81,7 @@ def verify(dsn: str, log: Log, progress: Progress | None = None) -> list[Differe
 
 
 def _become_only_replay(connection: Connection) -> None:
-    found = connection.execute("SELECT pg_try_advisory_lock(%s)", (Lock.REPLAY,)).fetchone()
-    if found is None or not found[0]:
+    if not Lock.REPLAY.take(connection):
         raise ReplayFailed("another rebuild or verification of this database is under way; wait for it to end")
 
 

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from tidewheel_services.cli.client import Client
-from tidewheel_services.cli.faults import REFUSED, UNREACHABLE, CliError
+from tidewheel_services.cli.faults import UNREACHABLE, CliError
 from tidewheel_services.cli.options import ApiUrl, Json, settings
 from tidewheel_services.cli.output import write, write_json
-from tidewheel_services.cli.runs import Dag, InputPairs, Inputs, Run, Timeout, Wait, given_inputs, wait_for
+from tidewheel_services.cli.runs import Dag, InputPairs, Inputs, Run, Timeout, Wait, given_inputs, tell_started
 
 Task = Annotated[str, typer.Argument(help="The task's id; of an instance TASK[INDEX].", show_default=False)]
 Reason = Annotated[str, typer.Option("--reason", help="Why, for the record.")]
@@ -129,16 +129,4 @@ def rerun(
         body["run_id"] = new_id
     with Client(settings(api=api)) as client:
         started = client.post("dags", dag, "runs", run_id, "rerun", body=body)
-        if not wait:
-            if as_json:
-                write_json(started)
-            else:
-                write(f"{started['run_id']}{'' if started['created'] else ' (existed already; nothing was started)'}")
-            return
-        run = wait_for(client, dag, started["run_id"], started["position"], timeout)
-    if as_json:
-        write_json(run)
-    else:
-        write(f"{run['run_id']}: {run['state']}{': ' + run['reason'] if run['reason'] else ''}")
-    if run["state"] != "success":
-        raise typer.Exit(REFUSED)
+        tell_started(client, dag, started, wait=wait, timeout=timeout, as_json=as_json)

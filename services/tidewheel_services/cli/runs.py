@@ -49,15 +49,22 @@ def trigger(
         body["run_id"] = run_id
     with Client(settings(api=api)) as client:
         started = client.post("dags", dag, "runs", body=body)
-        if not wait:
-            if as_json:
-                write_json(started)
-            else:
-                write(f"{started['run_id']}{'' if started['created'] else ' (existed already; nothing was started)'}")
-            return
-        if not as_json:
-            write(f"{started['run_id']} {'started' if started['created'] else 'existed already'}")
-        run = wait_for(client, dag, started["run_id"], started["position"], timeout)
+        tell_started(client, dag, started, wait=wait, timeout=timeout, as_json=as_json)
+
+
+def tell_started(
+    client: Client, dag: str, started: dict[str, Any], *, wait: bool, timeout: float | None, as_json: bool
+) -> None:
+    """Say which run there is now; with ``wait`` also how it ended, once it has, and exit with 1 unless it succeeded."""
+    if not wait:
+        if as_json:
+            write_json(started)
+        else:
+            write(f"{started['run_id']}{'' if started['created'] else ' (existed already; nothing was started)'}")
+        return
+    if not as_json:
+        write(f"{started['run_id']} {'started' if started['created'] else 'existed already'}")
+    run = wait_for(client, dag, started["run_id"], started["position"], timeout)
     if as_json:
         write_json(run)
     else:

@@ -32,12 +32,6 @@ def prepare(connection: Connection) -> None:
         connection.execute(resources.files("tidewheel_services.notifier").joinpath("schema.sql").read_bytes())
 
 
-def take_turn(connection: Connection) -> bool:
-    """Whether this session is the one that works from now on, until it ends."""
-    found = connection.execute("SELECT pg_try_advisory_lock(%s)", (Lock.NOTIFIER,)).fetchone()
-    return found is not None and bool(found[0])
-
-
 def clean(text: str) -> str:
     """Postgres keeps no zero in a text."""
     return text.replace("\x00", "\ufffd")

@@ -18,8 +18,9 @@ from tidewheel.log.interface import EVENTS, Log, LogError, Record
 from tidewheel.wire import catalog
 from tidewheel.wire.codec import DecodeError, decode_event
 from tidewheel.wire.compiled import HEADER_SIZE, MARKER
+from tidewheel_projections.locks import Lock
 from tidewheel_services.notifier.couriers import AWAY_S, PAUSES_S, Courier, link_to, unknown, unusable
-from tidewheel_services.notifier.database import Connection, connect, prepare, take_turn
+from tidewheel_services.notifier.database import Connection, connect, prepare
 from tidewheel_services.notifier.dead_letters import DeadLetters
 from tidewheel_services.notifier.delivery import TRY_S, Delivery, Unusable
 from tidewheel_services.notifier.outbox import Outbox, Waiting
@@ -167,7 +168,7 @@ class Notifier:
     def _wait_for_turn(self, connection: Connection, stop: threading.Event) -> bool:
         said = False
         while not stop.is_set():
-            if take_turn(connection):
+            if Lock.NOTIFIER.take(connection):
                 return True
             if not said:
                 _log.info("standing_by", reason="another notifier works on this database; taking over when it ends")

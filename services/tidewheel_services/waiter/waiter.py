@@ -87,7 +87,7 @@ class Waiter:
         asked, ended = self.asked, self.ended
         try:
             while not stop.is_set():
-                self.working = self.working or _takes_turn(connection)
+                self.working = self.working or Lock.WAITER.take(connection)
                 self.fault = ""
                 more = False
                 if self.working:
@@ -122,9 +122,3 @@ def _open_waits(connection: Connection, waits_for: str, kind: type[T]) -> dict[A
         after = page.next
         if after is None:
             return found
-
-
-def _takes_turn(connection: Connection) -> bool:
-    """Whether this session is the one that works from now on, until it ends."""
-    found = connection.execute("SELECT pg_try_advisory_lock(%s)", (Lock.WAITER,)).fetchone()
-    return found is not None and bool(found[0])
