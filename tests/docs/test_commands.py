@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.docs.pages import commands, pages
+from tests.docs.pages import commands, fences, pages
 from tidewheel_services.cli.app import app
 
 #: They touch files at most.
@@ -37,10 +37,23 @@ def test_the_commands_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TIDEWHEEL_API", "http://127.0.0.1:9")
     shown = list(offline(page))
-    if ["init", "my-flows"] not in [words[:2] for words in shown]:
+    if page not in ("README.md", "docs/quickstart.md"):
         # Who reads this page has been through the quickstart.
-        CliRunner().invoke(app, ["init", "my-flows"])
+        assert CliRunner().invoke(app, ["init", "my-flows"]).exit_code == 0
     for words in shown:
         given = [file for word in words for file in (sorted(glob.glob(word)) if "/*" in word else [word])]  # noqa: PTH207
         done = CliRunner().invoke(app, given)
         assert done.exit_code == 0, f"{page}: tidewheel {shlex.join(words)}: {done.output}"
+
+
+def test_a_worker_that_is_started_beside_a_deployment_works_in_its_project() -> None:
+    served = []
+    for fence in fences():
+        calls = [
+            words for place, line in commands() if place == str(fence) and (words := shlex.split(line, comments=True))
+        ]
+        for directory in (words[1] for words in calls if words[0] == "deploy"):
+            for worker in (words for words in calls if words[0] == "worker"):
+                assert worker[worker.index("--project") + 1] == directory, f"{fence}: {shlex.join(worker)}"
+                served.append(directory)
+    assert served

@@ -104,6 +104,9 @@ def test_a_run_without_an_id_gets_one_and_says_it(api: httpx.Client, engine: Log
     assert (one.status_code, other.status_code) == (201, 201)
     ids = {one.json()["run_id"], other.json()["run_id"]}
     assert len(ids) == 2
+    assert all(run_id.startswith("api__") for run_id in ids)
+    by_ann = api.post("/api/v1/dags/hello/runs", headers={"X-Tidewheel-Actor": "ann"})
+    assert by_ann.json()["run_id"].startswith("manual__")
     assert ids <= {event.run_id for event in events(engine, RunCreated)}
 
 

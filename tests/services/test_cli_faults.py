@@ -77,3 +77,11 @@ def test_a_mistake_in_a_request_is_told_without_the_request(monkeypatch: pytest.
 def test_a_pools_new_limit_is_said(limit: tuple[str, ...], says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client.Client, "put", lambda *_, **__: {"message": ""})
     assert tidewheel("pools", "warehouse", *limit).stdout == f"pool warehouse: {says}\n"
+
+
+def test_a_directory_that_takes_no_state_is_told_with_what_it_is_for(tmp_path: Path) -> None:
+    (tmp_path / ".tidewheel").write_text("a file of that name")
+    done = tidewheel("dev", str(tmp_path), "--port", "0")
+    assert done.exit_code == 2
+    assert f"the state of the engine cannot be kept in {tmp_path}/.tidewheel" in done.stderr
+    assert "it needs a directory to write to" in done.stderr

@@ -73,8 +73,15 @@ class Engine:
 
     def start(self) -> None:
         """Start everything and wait until the API answers. Raises ``CannotRun``."""
-        self.state.mkdir(parents=True, exist_ok=True)
-        self._lock = _locked(self.state / "dev.lock")
+        try:
+            self.state.mkdir(parents=True, exist_ok=True)
+            self._lock = _locked(self.state / "dev.lock")
+        except OSError as error:
+            reason = f"{error.filename}: {error.strerror}"
+            told = (
+                f"the state of the engine cannot be kept in {self.state} ({reason}); it needs a directory to write to"
+            )
+            raise CannotRun(told) from error
         try:
             # First, since a port in use should be told before anything slow is started.
             self._start(listen("127.0.0.1", self._port))

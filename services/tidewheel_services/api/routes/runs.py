@@ -180,11 +180,12 @@ async def start_run(
 
     The answer comes when the run is in the journal. Before that, its inputs are checked against their declarations.
     """
-    run_id = body.run_id or new_run_id("api")
+    kind: RunKind = "api" if actor == "api" else "manual"
+    run_id = body.run_id or new_run_id(kind)
     command = StartRun(
         dag=dag,
         run_id=run_id,
-        kind="api" if actor == "api" else "manual",
+        kind=kind,
         actor=actor,
         inputs=inputs_text(body.inputs),
         reason=body.reason,
