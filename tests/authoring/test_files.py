@@ -11,7 +11,7 @@ import pytest
 
 from tests.authoring.conftest import HEAD
 from tests.e2e.running import eventually
-from tidewheel.authoring.files import load_source, names_dags, project_of
+from tidewheel.authoring.files import load_source, module_name, names_dags, project_of
 from tidewheel.definition.load import Mistake, load_text
 
 ONE = 'with dag("one"):\n    shell("a", "true")\n'
@@ -125,3 +125,10 @@ def test_in_a_worker_a_task_is_its_function(tmp_path: Path) -> None:
         check=True,
     )
     assert done.stdout == "42 True set()\n"
+
+
+def test_a_directory_whose_name_is_no_module_is_told_as_the_project_to_name(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=rf"name its directory, {tmp_path}/my-flows, instead of {tmp_path}$"):
+        module_name(tmp_path / "my-flows" / "flow.py", tmp_path)
+    with pytest.raises(ValueError, match=r"underscores only$"):
+        module_name(tmp_path / "my-flow.py", tmp_path)

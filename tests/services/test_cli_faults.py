@@ -85,3 +85,12 @@ def test_a_directory_that_takes_no_state_is_told_with_what_it_is_for(tmp_path: P
     assert done.exit_code == 2
     assert f"the state of the engine cannot be kept in {tmp_path}/.tidewheel" in done.stderr
     assert "it needs a directory to write to" in done.stderr
+
+
+def test_a_schedule_is_listed_as_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    dag = {
+        "dag": "shop", "removed": False, "paused": False, "schedule": {"every_ms": 86_400_000}, "version": "v",
+        "live_runs": 0, "last_run_id": None, "last_run_state": None,
+    }  # fmt: skip
+    monkeypatch.setattr(client.Client, "get", lambda *_, **__: {"items": [dag], "next": None})
+    assert "every 1d" in tidewheel("dags").stdout

@@ -89,7 +89,10 @@ def module_name(path: Path, project: Path) -> str:
     if parts[-1] == "__init__":
         parts = parts[:-1]
     if not parts or not all(part.isidentifier() for part in parts):
-        raise ValueError(f"'{inside}' cannot be imported: names of modules have letters, digits and underscores only")
+        message = f"'{inside}' cannot be imported: names of modules have letters, digits and underscores only"
+        if parts and parts[-1].isidentifier():
+            message += f"; name its directory, {path.parent}, instead of {project}"
+        raise ValueError(message)
     return ".".join(parts)
 
 

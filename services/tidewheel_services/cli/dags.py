@@ -97,5 +97,7 @@ def _schedule(schedule: dict[str, Any] | None) -> str:
     if not schedule:
         return "by trigger"
     if "every_ms" in schedule:
-        return f"every {schedule['every_ms'] // 1000} s"
+        from tidewheel.core.overdue import duration_text
+
+        return f"every {duration_text(schedule['every_ms'])}"
     return f"{' | '.join(schedule['cron'])} {schedule.get('timezone', 'UTC')}"
