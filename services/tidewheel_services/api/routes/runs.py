@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from fastapi import Depends, Query
@@ -180,7 +180,7 @@ async def start_run(
 
     The answer comes when the run is in the journal. Before that, its inputs are checked against their declarations.
     """
-    kind: RunKind = "api" if actor == "api" else "manual"
+    kind: Literal["api", "manual"] = "api" if actor == "api" else "manual"
     run_id = body.run_id or new_run_id(kind)
     command = StartRun(
         dag=dag,
