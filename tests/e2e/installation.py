@@ -82,6 +82,14 @@ class Installation:
         admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(20)
         return topic
 
+    def create_topics(self, *names: str) -> None:
+        """Topics of just these names, where there is none yet."""
+        admin = AdminClient({"bootstrap.servers": self.kafka})
+        missing = set(names) - admin.list_topics(timeout=20).topics.keys()
+        made = admin.create_topics([NewTopic(name, 1, 1) for name in sorted(missing)]) if missing else {}
+        for future in made.values():
+            future.result(20)
+
     def publish(self, topic: str, *values: Any, key: str | None = None) -> None:
         """JSON, with a plain producer."""
         producer = Producer({"bootstrap.servers": self.kafka, "partitioner": "murmur2_random"})

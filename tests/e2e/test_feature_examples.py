@@ -1,4 +1,4 @@
-"""Every example of `examples/features` is valid and does what its head says: one `tidewheel dev` runs them all.
+"""Every example of `examples/features` is valid and does what its head says, on either log: one engine runs them all.
 
 What one comes to is asserted by its case, in `feature_cases` and `feature_cases_failing`.
 """
@@ -10,16 +10,19 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 import tests.e2e.feature_cases_failing  # noqa: F401 (brings its cases)
 from tests.e2e.feature_cases import CASES, Stage
+from tests.e2e.installation import installed
 from tests.e2e.playing import Play, Site, commands
-from tests.e2e.running import CLEAN, Process, dev, document, eventually, settings_of, tidewheel
+from tests.e2e.running import CLEAN, dev, document, eventually, settings_of, tidewheel
 from tests.notifier.receiver import receiving
+from tests.postgres import fresh_database
 from tests.worker.cluster import Cluster, ended, running
 from tidewheel.authoring.files import names_dags
 
@@ -32,12 +35,33 @@ FILES = sorted(
 )  # fmt: skip
 #: Begun by its own case, when what it is about is at work; and the one whose case ends the engine.
 LATER = {"pool_urgent.yaml", "infra_retries.yaml"}
+ON_KAFKA = pytest.param("kafka", marks=(pytest.mark.kafka, pytest.mark.postgres))
+SLOTS = "32"
+#: What the examples name, and a `tidewheel dev` would bring by itself.
+POOLS = ("default", "example", "example_defaults")
+TOPICS = ("example.landing", "example.orders.done")
 
 
-@pytest.fixture(scope="module")
-def outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, str], Stage]]:
-    """What the engine is started with, and what it finds outside: targets, a container engine, a cluster."""
-    place: Path = tmp_path_factory.mktemp("outside")
+@dataclass(frozen=True)
+class Outside:
+    """What an engine is started with, and what it finds outside: targets, a container engine, a cluster."""
+
+    flows: Path
+    env: dict[str, str]
+    stage: Stage
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One at work. ``crash`` kills what runs the tasks, and starts it again."""
+
+    env: dict[str, str]
+    crash: Callable[[], None]
+
+
+@contextlib.contextmanager
+def outside(place: Path) -> Iterator[Outside]:
+    """Set up, and nothing started."""
     flows, state, engine = place / "flows", place / "containers", place / "engine"
     for made in (flows, state):
         made.mkdir()
@@ -55,24 +79,67 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, di
             "ENGINE_STATE": str(state),
             "KUBECONFIG": str(place / "kubeconfig"),
         }
-        yield flows, surroundings, Stage(Site(flows, {}), chat, oncall, cluster)
+        yield Outside(flows, surroundings, Stage(Site(flows, {}), chat, oncall, cluster))
 
 
-@pytest.fixture(scope="module")
-def at_work(outside: tuple[Path, dict[str, str], Stage]) -> Iterator[tuple[Process, Stage, dict[str, Play]]]:
-    """All examples deployed, and the first command of each that starts a run done."""
-    flows, surroundings, stage = outside
-    with dev(flows, "--slots", "32", env=surroundings) as (process, env), contextlib.ExitStack() as stack:
-        bring(flows, env["TIDEWHEEL_API"])
+@contextlib.contextmanager
+def embedded(found: Outside) -> Iterator[Engine]:
+    """`tidewheel dev` on the examples."""
+    with contextlib.ExitStack() as stack:
+        process, env = stack.enter_context(dev(found.flows, "--slots", SLOTS, env=found.env))
+        bring(found.flows, env["TIDEWHEEL_API"])
         process.wait_for("deployed wait_time")
         assert "mistake" not in process.said and "not deployed" not in process.said, process.said
-        stage.site.env.update({**env, **settings_of(flows)})
-        stack.enter_context(celery_worker(flows))
-        plays = {file.name: Play(stage.site, flows / file.name) for file in FILES}
+        env.update(settings_of(found.flows))
+
+        def crash() -> None:
+            process.kill()
+            _, again = stack.enter_context(dev(found.flows, env=found.env))
+            env.update(again)
+
+        yield Engine(env, crash)
+
+
+@contextlib.contextmanager
+def on_kafka(found: Outside, kafka: str, postgres: str) -> Iterator[Engine]:
+    """A process for each service; topics are a real Kafka's."""
+    with installed(found.flows.parent, kafka, postgres) as site:
+        site.create_topics(*TOPICS)
+        work = ("worker", "--name", "w1", *(f"--pool={pool}={SLOTS}" for pool in POOLS), "--project", found.flows)
+        site.start("worker", *work, env=found.env)
+        site.start("listener", "listener")
+        site.start("waiter", "waiter", env=found.env)
+        site.start("notifier", "notifier", env={**found.env, "TIDEWHEEL_PUBLIC_URL": site.env["TIDEWHEEL_API"]})
+        bring(found.flows, site.env["TIDEWHEEL_API"])
+        document("deploy", found.flows, env=site.env)
+
+        def crash() -> None:
+            site.processes["worker"].kill()
+            site.start("worker", *work, env=found.env)
+
+        yield Engine(site.env, crash)
+
+
+@pytest.fixture(scope="module", params=["embedded", ON_KAFKA])
+def at_work(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Engine, Stage, dict[str, Play]]]:
+    """All examples deployed on either log, and the first command of each that starts a run done."""
+    with contextlib.ExitStack() as stack:
+        found = stack.enter_context(outside(tmp_path_factory.mktemp("outside")))
+        if request.param == "embedded":
+            engine = stack.enter_context(embedded(found))
+        else:
+            kafka, server = (request.getfixturevalue(name) for name in ("kafka_address", "postgres_server"))
+            database = stack.enter_context(fresh_database(server))
+            engine = stack.enter_context(on_kafka(found, kafka, database))
+        found.stage.site.env.update(engine.env)
+        stack.enter_context(celery_worker(found.flows))
+        plays = {file.name: Play(found.stage.site, found.flows / file.name) for file in FILES}
         for name, play in plays.items():
             if name not in LATER:
                 play.begin()
-        yield process, stage, plays
+        yield engine, found.stage, plays
 
 
 def bring(flows: Path, api: str) -> None:
@@ -114,18 +181,16 @@ def test_each_example_has_a_case_and_says_what_to_type() -> None:
 
 
 @pytest.mark.parametrize("name", [file.name for file in FILES if file.name in CASES])
-def test_it_does_what_its_head_says(name: str, at_work: tuple[Process, Stage, dict[str, Play]]) -> None:
+def test_it_does_what_its_head_says(name: str, at_work: tuple[Engine, Stage, dict[str, Play]]) -> None:
     _, stage, plays = at_work
     play = plays[name]
     CASES[name](play, stage)
     assert play.todo == [] or name == "pool_urgent.yaml"
 
 
-def test_a_lost_worker_is_not_a_retry(
-    outside: tuple[Path, dict[str, str], Stage], at_work: tuple[Process, Stage, dict[str, Play]]
-) -> None:
+def test_a_lost_worker_is_not_a_retry(at_work: tuple[Engine, Stage, dict[str, Play]]) -> None:
     """The last one: infra_retries.yaml, whose head says to kill the engine."""
-    (flows, surroundings, stage), (process, _, plays) = outside, at_work
+    engine, stage, plays = at_work
     play = plays["infra_retries.yaml"]
     play.start()
 
@@ -134,11 +199,10 @@ def test_a_lost_worker_is_not_a_retry(
         return task is not None and task["state"] == "running"
 
     eventually(at_work_now, 60)
-    process.kill()
-    with dev(flows, env=surroundings) as (_, env):
-        stage.site.env.update(env)
-        run = play.now()
-        assert run.state == "success" and len(run.attempts("load")) == 2
-        assert run.ends("load")[0] in ("lease_expired", "worker_lost")
-        play.do(said="load")
-        assert document("verify", env=stage.site.env)["ok"]
+    engine.crash()
+    stage.site.env.update(engine.env)
+    run = play.now()
+    assert run.state == "success" and len(run.attempts("load")) == 2
+    assert run.ends("load")[0] in ("lease_expired", "worker_lost")
+    play.do(said="load")
+    assert document("verify", env=stage.site.env)["ok"]
