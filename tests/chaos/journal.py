@@ -86,9 +86,9 @@ class JournalReader:
         self._thread.join(20)
 
     def report(self, *, settled: bool = False) -> Report:
-        """What the checker says of what was read so far."""
+        """What the checker says of what was read so far, which ends anywhere in a transaction until all is settled."""
         with self._lock:
-            return self._checker.finish(settled=settled)
+            return self._checker.finish(settled=settled, midway=not settled)
 
     @contextlib.contextmanager
     def watch(self, shards: frozenset[int]) -> Iterator[Watch]:

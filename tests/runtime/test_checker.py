@@ -765,6 +765,15 @@ def test_triggers_are_in_order_for_each_dag_and_what_follows_for_others_is_in_no
     assert found_ == ["input triggers/3/6 is answered again, after input triggers/3/7"]
 
 
+def test_within_a_decision_nothing_is_asked_what_it_waits_for() -> None:
+    """A reader of a live log may stop between the events of one transaction."""
+    checker = Checker()
+    for offset, record in enumerate(written(EVENTS, [deployed(), created()])):
+        checker.feed(EVENTS, PARTITION, offset, record)
+    assert checker.finish(midway=True).ok
+    assert "is queued, though there is room to start it" in found(checker.finish())[0][2]
+
+
 def test_events_on_the_wrong_journal_or_partition_are_found() -> None:
     records = written(EVENTS, [deployed()])
     checker = Checker()

@@ -113,16 +113,17 @@ class Checker:
         if recorded is not None and not isinstance(recorded.event, JournalRepaired):
             self._judge(topic, partition, recorded)
 
-    def finish(self, *, settled: bool = False) -> Report:
+    def finish(self, *, settled: bool = False, midway: bool = False) -> Report:
         """The report on what was fed so far; feeding may go on after it.
 
         ``settled`` says that nothing is on its way between shards any more: then DAGs and pools must agree on who waits
-        and who holds slots.
+        and who holds slots. ``midway`` says that the last decision may not have been fed whole: then what waits is not
+        asked for what.
         """
         kept, count = len(self._findings.violations), self._findings.count
         self._check_claims()
         whole = all(proof.complete for proof in self._proofs.values())
-        for aggregate in self._dags.values():
+        for aggregate in () if midway else self._dags.values():
             if aggregate.proved and self._complete(EVENTS, aggregate) and isinstance(aggregate.witness, DagWitness):
                 aggregate.witness.check_progress()
         if settled and whole and not self._unjudged:
