@@ -161,6 +161,7 @@ def test_a_stop_finds_processes_that_left_the_group(
         assert engine.endings(task) == []
     # At the very moment of the report, not some time later.
     assert not alive(project / "escaped") and not alive(project / "daemon")
+    assert engine.success(engine.assign(run("true"))) is None, "the worker goes on"
 
 
 def test_what_a_command_leaves_behind_is_ended(engine: Engine, process_worker: StartWorker, project: Path) -> None:
