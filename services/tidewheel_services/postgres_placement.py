@@ -8,12 +8,13 @@ through the directories above, nobody's directories are opened: binaries are cop
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import pwd
 import shutil
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,16 +66,17 @@ def placed(directory: Path, account: Account, end_server: Callable[[Path], None]
         directory.unlink()
     elif directory.exists():
         _remove_empty(directory)
-    _sweep(end_server)
-    name = hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]
-    elsewhere = _base() / f"postgres-{name}"
-    # The link comes first: data without a link are taken for the leavings of a directory that was deleted.
-    directory.symlink_to(elsewhere)
-    end_server(elsewhere)
-    shutil.rmtree(elsewhere, ignore_errors=True)
-    elsewhere.mkdir(mode=0o700)
-    account.own(elsewhere)
-    _note(elsewhere).write_bytes(os.fsencode(directory))
+    with _alone():
+        _sweep(end_server)
+        name = hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]
+        elsewhere = _base() / f"postgres-{name}"
+        # The link comes first: data without a link are taken for the leavings of a directory that was deleted.
+        directory.symlink_to(elsewhere)
+        end_server(elsewhere)
+        shutil.rmtree(elsewhere, ignore_errors=True)
+        elsewhere.mkdir(mode=0o700)
+        account.own(elsewhere)
+        _note(elsewhere).write_bytes(os.fsencode(directory))
     return elsewhere
 
 
@@ -109,6 +111,14 @@ def _remove_empty(directory: Path) -> None:
             f"{directory} holds data, but lies in a directory that the user Postgres runs as may not pass through; "
             "let others pass (chmod o+x) on the directories above it, or use another place"
         ) from error
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """One process places or sweeps at a time: who saw leavings must not remove what has taken their place since."""
+    with (_base() / "placing.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _sweep(end_server: Callable[[Path], None]) -> None:
