@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tidewheel.core.events import WaitsFor
+from tidewheel.core.transitions import RunPhase
 from tidewheel.log.interface import LogUnavailable
-from tidewheel_services.api.routes.runs import RunStateName
 from tidewheel_services.cli import client, runs, waits
 from tidewheel_services.cli.app import app
 from tidewheel_services.cli.client import Client, Refused
@@ -52,7 +52,7 @@ def test_a_word_that_is_none_of_an_options_is_wrong_usage(words: tuple[str, ...]
 
 
 def test_the_words_of_options_are_those_of_the_api() -> None:
-    assert get_args(runs.State) == get_args(RunStateName)
+    assert get_args(runs.State) == get_args(RunPhase)
     assert get_args(waits.For) == get_args(WaitsFor)
 
 
