@@ -23,8 +23,9 @@ from tidewheel.testing.simulation.people import live_runs
 from tidewheel.testing.simulation.world import WORKERS, MakeReadModel, TroubledWorld
 from tidewheel.testing.world import START_MS
 
-#: So much time must be enough for everything to end once the trouble has.
-_REST_MS_MAX = 4_000_000
+#: So much time must be enough for everything to end once the trouble has: a few runs one after the other, each with
+#: instances that wait one after the other for 15 minutes.
+_REST_MS_MAX = 15_000_000
 #: Everybody acts at least so often. After half a lease's length without a turn, a scheduler forgives absences.
 _STRIDE_MS = 14_000
 #: Long enough for two slots of the quickest schedule.
