@@ -18,10 +18,10 @@ LEASE = c.ExpireLease(**WAIT)
 
 
 def test_a_lease_has_a_timer_until_it_ends() -> None:
-    scene = in_run(workflow(task("a"), task("b")), queued("a"), leased("a"))
+    scene = in_run(workflow(task("a"), task("b", "a")), queued("a"), leased("a"))
     assert list(timers_of(scene.state, BACKLOG)) == [(NOW + 30_000, LEASE)]
     assert armed_by(leased("a"), scene.state, BACKLOG) == (NOW + 30_000, LEASE)
-    ended = given(scene.state, succeeded("a"), rules=RULES)
+    ended = given(scene.state, succeeded("a"), queued("b"), rules=RULES)
     assert list(timers_of(ended.state, BACKLOG)) == []
     assert due_at(ended.state, LEASE, BACKLOG) is None
 

@@ -13,7 +13,7 @@ from scenes import NOW, task
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
-from tidewheel.core.deadlines import AT_ONCE, due_at, step_armed_by, timers_of
+from tidewheel.core.deadlines import AT_ONCE, due_at, timers_of
 from tidewheel.core.state import Dag, RunState
 from tidewheel.core.workflow import Concurrency, Deadline, SubWorkflow, TimeWait, WaitFor
 from tidewheel.testing.playbook import Given, Outcome
@@ -250,15 +250,53 @@ def test_a_small_run_is_ended_by_one_decision() -> None:
     assert kinds(scene)[-1] == ("RunCancelled", "")
 
 
-def test_a_step_arms_the_next_one_only_where_one_is_left() -> None:
-    def armed(outcome: Outcome) -> list[Any]:
-        state = outcome.decision.state
-        return [timer for event in outcome.decision.events if (timer := step_armed_by(event, state)) is not None]
-
+def test_a_decision_names_the_runs_of_which_it_leaves_something() -> None:
     small = begun(task("m", for_each=[1, 2]))
-    assert armed(small) == armed(cancel(small)) == []
+    assert list(small.decision.unfinished) == list(cancel(small).decision.unfinished) == []
     large = begun(fan())
-    assert set(armed(large)) == {(AT_ONCE, MORE)} == set(armed(cancel(large)))
+    assert list(large.decision.unfinished) == list(cancel(large).decision.unfinished) == ["r"]
+
+
+def started(steps: list[Outcome]) -> list[list[str]]:
+    """What each step begins."""
+    return [[event.task for event in step.decision.events if isinstance(event, e.TaskQueued)] for step in steps]
+
+
+def test_a_run_of_many_written_tasks_begins_in_steps_in_the_order_of_the_file() -> None:
+    scene = begun(*(task(f"t{number}") for number in range(ITEMS)))
+    steps = [scene, *rest(scene)]
+    assert [len(names) for names in started(steps)] == [STEP, STEP, STEP, 1]
+    assert [name for names in started(steps) for name in names] == [f"t{number}" for number in range(ITEMS)]
+
+
+def test_what_is_downstream_of_one_task_begins_in_steps() -> None:
+    scene = succeed(begun(task("a"), *(task(f"t{number}", "a") for number in range(ITEMS))), "a")
+    steps = [scene, *rest(scene)]
+    assert [len(names) for names in started(steps)] == [STEP, STEP, STEP, 1]
+
+
+def test_a_long_chain_of_skips_is_gone_down_in_steps() -> None:
+    chain = [task("t0", if_="false"), *(task(f"t{number}", f"t{number - 1}") for number in range(1, ITEMS))]
+    scene = begun(*chain)
+    steps = [scene, *rest(scene)]
+    skips = [sum(isinstance(event, e.TaskSkipped) for event in step.decision.events) for step in steps]
+    assert skips == [STEP, STEP, STEP, 1]
+    assert kinds(steps[-1])[-1] == ("RunSucceeded", "")
+
+
+def test_many_runs_that_start_at_once_begin_their_tasks_in_steps() -> None:
+    scene = begun(*(task(f"t{number}") for number in range(4)), concurrency=Concurrency(max_runs=10))
+    scene = scene.when(c.PauseDag(dag="d"), at=NOW)
+    for number in range(9):
+        scene = scene.when(c.StartRun(dag="d", run_id=f"s{number}"), at=NOW)
+    scene = scene.when(c.UnpauseDag(dag="d"), at=NOW)
+    assert sum(isinstance(event, e.RunStarted) for event in scene.decision.events) == 9
+    assert len(started([scene])[0]) == STEP
+    left = list(scene.decision.unfinished)
+    assert left == [f"s{number}" for number in range(2, 9)], "of s2 two tasks have begun"
+    for run_id in left:
+        scene = scene.when(c.ContinueRun(dag="d", run_id=run_id), at=NOW)
+        assert len(started([scene])[0]) == (2 if run_id == "s2" else 4)
 
 
 def test_steps_of_any_size_come_to_the_same_end() -> None:

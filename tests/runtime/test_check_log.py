@@ -103,7 +103,7 @@ def test_an_edited_event_is_named_with_its_offset() -> None:
 
 
 def test_a_log_that_is_being_written_is_read_on_to_the_end_of_the_decision() -> None:
-    """The end as first seen lies between a task's success and what follows from it."""
+    """The end as first seen lies between a run's creation and its start."""
     world = World(CelEvaluator(), partitions=1)
     world.add_worker()
     world.deploy(Workflow(id="d", tasks=(task("a"), task("b", "a"))))
@@ -111,7 +111,7 @@ def test_a_log_that_is_being_written_is_read_on_to_the_end_of_the_decision() -> 
     world.settle()
     records = world.log.reader({(EVENTS, 0): 0}).read(1_000, 0)
     values = [record.value for record in records if record.value is not None]
-    cut = next(n for n, value in enumerate(values) if isinstance(decode_event(value).event, e.TaskSucceeded)) + 1
+    cut = next(n for n, value in enumerate(values) if isinstance(decode_event(value).event, e.RunCreated)) + 1
     log = MemoryLog(1)
     producer = log.producer()
     for value in values[:cut]:

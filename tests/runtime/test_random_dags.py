@@ -134,13 +134,13 @@ def _time_out_fails(d: Any, run_id: str, name: str, waited: object) -> None:
 @pytest.mark.parametrize(
     ("place", "bug"),
     [
-        ("decide.flow.judge", _one_success_skips),
-        ("decide.flow.judge", _none_skipped_is_hasty),
-        ("decide.flow.left_out", lambda *_: ""),
+        ("readiness.judge", _one_success_skips),
+        ("readiness.judge", _none_skipped_is_hasty),
+        ("readiness.left_out", lambda *_: ""),
         ("decide.flow.start_runs", lambda *_: None),
         ("decide.lease.release", lambda *_, **__: None),
         ("decide.mapping.end_cancelled", lambda *_, **__: None),
-        ("decide.lease.RunState.stops", lambda *_: False),
+        ("state.RunState.stops", lambda *_: False),
         ("decide.task.queue_held", lambda *_: None),
         ("decide.flow.tell_parent", lambda *_: None),
         ("decide.cancel.recall", lambda *_: None),

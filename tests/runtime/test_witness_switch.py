@@ -11,6 +11,7 @@ from tidewheel.core import events as e
 from tidewheel.core.workflow import Branch, Run, Switch, Task, Workflow
 from tidewheel.runtime.witness.dag import DagWitness
 from tidewheel.runtime.witness.findings import Findings
+from tidewheel.runtime.witness.standing import STEPS_MS_MAX
 
 
 def task(name: str, *needs: str, **more: Any) -> Task:
@@ -62,7 +63,7 @@ def judged(*events: Any) -> list[str]:
     ]
     for event in (*start, *events):
         witness.apply(event)
-    witness.check_progress()
+    witness.check_progress(1 + STEPS_MS_MAX + 1)
     return [violation.message for violation in findings.violations]
 
 

@@ -144,29 +144,6 @@ def armed_by(event: e.Event, state: Aggregate, backlog_runs: int) -> tuple[int, 
     return None
 
 
-#: After any of these a run may have more to do than one decision does.
-_STEP_EVENTS = (
-    e.RunStarted,
-    e.RunCancelRequested,
-    e.DeadlineMissed,
-    e.TaskExpanded,
-    e.TaskCancelRequested,
-    e.TaskMarked,
-    e.TasksCleared,
-)
-
-
-def step_armed_by(event: e.Event, state: Aggregate) -> tuple[int, Timer] | None:
-    """The next step of the run that ``event`` is about, if it needs one."""
-    if not isinstance(event, _STEP_EVENTS):
-        return None
-    assert isinstance(state, Dag)
-    run = state.runs.get(event.run_id)
-    if run is None or (isinstance(event, e.TaskEvent) and run.task(event.task).fan is None):
-        return None
-    return (AT_ONCE, c.ContinueRun(dag=event.dag, run_id=event.run_id)) if has_more(state, run) else None
-
-
 def deadline_armed_by(event: e.Event, state: Aggregate) -> tuple[int, Timer] | None:
     """The run's deadline that ``event`` arms, beside what it arms otherwise."""
     if not isinstance(event, e.RunCreated | e.RunRestarted | e.RunStarted | e.DeadlineMissed):

@@ -12,6 +12,7 @@ further: whatever came after would only repeat the one fault. Memory grows with 
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
@@ -92,6 +93,8 @@ class Checker:
         self._dags: dict[str, _Aggregate] = {}
         self._pools: dict[str, _Aggregate] = {}
         self._events = 0
+        #: The latest instant of any event.
+        self._now = 0
 
     def _given_up(self, place: tuple[str, int], claim: Claim) -> bool:
         return any(repair.event.known_shard_seq >= claim[0] for repair in self._voids.get(place, ()))
@@ -116,16 +119,17 @@ class Checker:
     def finish(self, *, settled: bool = False, midway: bool = False) -> Report:
         """The report on what was fed so far; feeding may go on after it.
 
-        ``settled`` says that nothing is on its way between shards any more: then DAGs and pools must agree on who waits
-        and who holds slots. ``midway`` says that the last decision may not have been fed whole: then what waits is not
-        asked for what.
+        ``settled`` says that nothing is on its way any more, neither between shards nor in steps: then DAGs and pools
+        must agree on who waits and who holds slots. ``midway`` says that the last decision may not have been fed whole:
+        then what waits is not asked for what.
         """
         kept, count = len(self._findings.violations), self._findings.count
         self._check_claims()
+        now = sys.maxsize if settled else self._now
         whole = all(proof.complete for proof in self._proofs.values())
         for aggregate in () if midway else self._dags.values():
             if aggregate.proved and self._complete(EVENTS, aggregate) and isinstance(aggregate.witness, DagWitness):
-                aggregate.witness.check_progress()
+                aggregate.witness.check_progress(now)
         if settled and whole and not self._unjudged:
             self._check_agreement()
         found = self._findings
@@ -158,6 +162,7 @@ class Checker:
 
     def _judge(self, topic: str, partition: int, recorded: Recorded) -> None:
         event = recorded.event
+        self._now = max(self._now, event.at)
         if isinstance(event, DagEvent) and topic == EVENTS:
             aggregate = self._dags.get(event.dag)
             if aggregate is None:

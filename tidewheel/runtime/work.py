@@ -22,7 +22,7 @@ import msgspec
 import structlog
 
 from tidewheel.core import commands as c
-from tidewheel.core.deadlines import Timer, armed_by, deadline_armed_by, step_armed_by
+from tidewheel.core.deadlines import AT_ONCE, Timer, armed_by, deadline_armed_by
 from tidewheel.core.decide import Answer, Decision, decide, expects_reply
 from tidewheel.core.events import AnyEvent
 from tidewheel.core.mail import AnyMail, Reply
@@ -170,8 +170,7 @@ class Work:
                 armed.append(timer)
             if (deadline := deadline_armed_by(event, decision.state)) is not None:
                 armed.append(deadline)
-            if (step := step_armed_by(event, decision.state)) is not None:
-                armed.append(step)
+        armed += [(AT_ONCE, c.ContinueRun(dag=key.name, run_id=run_id)) for run_id in decision.unfinished]
         self.appends += appends
         self._armed += armed
         self._heads[shard.number, topic] = JournalHead(head.offset, shard_seq, chain, shard.writer)

@@ -15,7 +15,7 @@ import msgspec
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
-from tidewheel.core.deadlines import armed_by, deadline_armed_by, step_armed_by
+from tidewheel.core.deadlines import AT_ONCE, armed_by, deadline_armed_by
 from tidewheel.core.decide import Answer, decide
 from tidewheel.core.mail import AnyMail
 from tidewheel.core.rules import Rules
@@ -80,7 +80,7 @@ class BareEngine:
         """What the witnesses found, also of what stands still now."""
         for witness in self._witnesses.values():
             if isinstance(witness, DagWitness):
-                witness.check_progress()
+                witness.check_progress(self.now)
         return [violation.message for violation in self._findings.violations]
 
     def dag(self, name: str) -> Dag:
@@ -106,6 +106,8 @@ class BareEngine:
             decision = decide(state, command, self.now, self._rules)
             self._shard.aggregates[key] = decision.state
             self._follow(key, decision.events)
+            for run_id in decision.unfinished:
+                self._timers.arm(AT_ONCE, c.ContinueRun(dag=key.name, run_id=run_id))
             if isinstance(decision.state, Pool) and decision.events and decision.state.heads:
                 self._pools[key] = None
             answers.append(decision.answer)
@@ -124,6 +126,6 @@ class BareEngine:
             if witness is not None:
                 witness.apply(event)
             of_task = armed_by(event, state, self._rules.backlog_runs)
-            for armed in (of_task, deadline_armed_by(event, state), step_armed_by(event, state)):
+            for armed in (of_task, deadline_armed_by(event, state)):
                 if armed is not None:
                     self._timers.arm(*armed)

@@ -36,7 +36,7 @@ def cancel_instances(d: Decision[Dag], run_id: str, name: str) -> None:
     untold = task.untold
     why = f"{name} was told to end" if run.stop is None else "the run was cancelled"
     for index in range(task.fan.items):
-        if not untold or not d.left:
+        if not untold or not d.may_go_on(run_id):
             return
         untold -= _cancel_one(d, run_id, instance_name(name, index), stop, why)
 

@@ -40,7 +40,7 @@ class Decision(Generic[A]):
     frees slots.
     """
 
-    __slots__ = ("answer", "commands", "events", "left", "mail", "now", "rules", "state")
+    __slots__ = ("answer", "commands", "events", "left", "mail", "now", "rules", "state", "unfinished")
 
     def __init__(self, state: A, now: int, rules: Rules) -> None:
         self.state = state
@@ -48,6 +48,8 @@ class Decision(Generic[A]):
         self.rules = rules
         #: How many tasks it may still begin or end of itself; the rest of a run goes on in steps (``core.steps``).
         self.left = rules.step
+        #: Runs of which it leaves something for that.
+        self.unfinished: dict[str, None] = {}
         self.events: list[Event] = []
         self.commands: list[Command] = []
         self.mail: list[AnyMail] = []
@@ -57,6 +59,16 @@ class Decision(Generic[A]):
         """It is a fact, once the batch commits."""
         self.state = fold(self.state, event)
         self.events.append(event)
+
+    def may_go_on(self, run_id: str) -> bool:
+        """Whether it may begin or end one more task of the run; if not, the run goes on in steps."""
+        if self.left <= 0:
+            self.leave(run_id)
+        return self.left > 0
+
+    def leave(self, run_id: str) -> None:
+        """What is left of the run is for the next step."""
+        self.unfinished[run_id] = None
 
     def ask(self, command: Command) -> None:
         """Ask another aggregate."""

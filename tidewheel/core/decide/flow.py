@@ -16,11 +16,11 @@ from tidewheel.core.decide.cancel import cancel_instances
 from tidewheel.core.decide.decision import Decision, failed_here, last_attempt
 from tidewheel.core.decide.mapping import begin_instances, end_mapped, end_of_instances, expand
 from tidewheel.core.decide.parent import tell_parent
-from tidewheel.core.decide.switch import decide_switch, left_out
+from tidewheel.core.decide.switch import decide_switch
 from tidewheel.core.decide.watch import tell_end
 from tidewheel.core.expressions import ExpressionError
-from tidewheel.core.graph import judge
 from tidewheel.core.overdue import missed
+from tidewheel.core.readiness import WAIT, Turn, turn_of
 from tidewheel.core.scope import scope_of
 from tidewheel.core.state import Dag, RunState
 from tidewheel.core.transitions import TASK_ENDED
@@ -112,29 +112,23 @@ def consider(d: Decision[Dag], run_id: str, tasks: Iterable[str]) -> None:
     definition = d.state.definitions[run.version]
     todo = list(tasks)[::-1]
     while todo and not run.cancel_requested:
-        name = todo.pop()
-        if _decide_readiness(d, d.state.runs[run_id], definition.tasks[name]):
-            todo.extend(reversed(definition.children[name]))
+        task = definition.tasks[todo.pop()]
+        turn = turn_of(definition, d.state.runs[run_id], task)
+        if turn is WAIT:
+            continue
+        if not d.may_go_on(run_id):
+            break
+        if _take_turn(d, d.state.runs[run_id], task, turn):
+            todo.extend(reversed(definition.children[task.id]))
     end_if_done(d, run_id)
 
 
-def _decide_readiness(d: Decision[Dag], run: RunState, task: Task) -> bool:
-    """Judge one task; true if it ended by that."""
-    state = run.task(task.id)
-    if state.phase != "scheduled" or state.ready_order is not None:
-        return False
-    switches = d.state.definitions[run.version].switches.get(task.id, ())
-    if any(run.task(switch).phase not in TASK_ENDED for switch in switches):
-        return False
+def _take_turn(d: Decision[Dag], run: RunState, task: Task, turn: Turn) -> bool:
+    """It is the task's turn: it begins, or ends; true if it ended by that."""
     end: e.TaskSucceeded | e.TaskSkipped | e.TaskUpstreamFailed | e.TaskFailed | None = None
-    verdict = judge(task.trigger_rule, state.upstreams, len(task.needs))
-    if why := left_out(d, run, task, switches):
-        end = e.TaskSkipped(**last_attempt(d, run.run_id, task.id), at=d.now, reason=why)
-    elif verdict == "wait":
-        return False
-    elif verdict != "run":
-        kind = e.TaskSkipped if verdict == "skip" else e.TaskUpstreamFailed
-        reason = f"{task.trigger_rule} does not hold: {_ends(run, task)}"
+    if turn.verdict != "run":
+        kind = e.TaskSkipped if turn.verdict == "skip" else e.TaskUpstreamFailed
+        reason = turn.left_out or f"{task.trigger_rule} does not hold: {_ends(run, task)}"
         end = kind(**last_attempt(d, run.run_id, task.id), at=d.now, reason=reason)
     elif task.if_ is not None:
         end = _end_by_condition(d, run, task, task.if_)
@@ -142,6 +136,7 @@ def _decide_readiness(d: Decision[Dag], run: RunState, task: Task) -> bool:
         end = decide_switch(d, run, task, task.action)
     if end is None and task.for_each is not None:
         return expand(d, run.run_id, task.id)
+    d.left -= 1
     if end is None:
         begin_task(d, run.run_id, task.id)
         return False

@@ -51,18 +51,33 @@ def expand(d: Decision[Dag], run_id: str, name: str) -> bool:
 def begin_instances(d: Decision[Dag], run_id: str, name: str) -> None:
     """Begin the next instances, as many as may run beside each other and as one decision begins; none before the run
     has started, which one that goes on anew waits for."""
-    d.left -= _begin(d, run_id, name, d.left)
+    room = _room(d, run_id, name)
+    count = min(room, d.left)
+    _begin(d, run_id, name, count)
+    d.left -= count
+    if count < room:
+        d.leave(run_id)
 
 
-def _begin(d: Decision[Dag], run_id: str, name: str, limit: int) -> int:
+def _begin_next(d: Decision[Dag], run_id: str, name: str) -> None:
+    """One has ended: another one may begin."""
+    if _room(d, run_id, name):
+        _begin(d, run_id, name, 1)
+
+
+def _room(d: Decision[Dag], run_id: str, name: str) -> int:
+    """How many more instances may begin."""
     run = d.state.runs[run_id]
     fan = run.task(name).fan
     if fan is None or run.phase == "queued" or run.stops(name):
         return 0
-    indexes = fan.next(min(limit, fan.room(d.state.definitions[run.version].tasks[name].max_parallel)))
-    for index in indexes:
+    return fan.room(d.state.definitions[run.version].tasks[name].max_parallel)
+
+
+def _begin(d: Decision[Dag], run_id: str, name: str, count: int) -> None:
+    fan = d.state.runs[run_id].task(name).fan
+    for index in fan.next(count) if fan is not None else ():
         begin_task(d, run_id, instance_name(name, index))
-    return len(indexes)
 
 
 def end_of_instances(d: Decision[Dag], run_id: str, instance: str) -> str:
@@ -83,7 +98,7 @@ def end_of_instances(d: Decision[Dag], run_id: str, instance: str) -> str:
         assert fan is not None
     if not fan.all_ended:
         if task.max_parallel is not None or phase == "scheduled":
-            _begin(d, run_id, name, 1)
+            _begin_next(d, run_id, name)
         return ""
     end_mapped(d, run_id, name)
     return name

@@ -214,7 +214,7 @@ def cancel_run(d: Decision[Dag], run_id: str, *, actor: str, reason: str) -> Non
 def cancel_tasks(d: Decision[Dag], run_id: str) -> None:
     """Cancel the tasks of a run that is to end, as many as one decision ends; the run ends with the last of them."""
     for name in d.state.definitions[d.state.runs[run_id].version].tasks:
-        if not d.left:
+        if not d.may_go_on(run_id):
             break
         cancel_task(d, run_id, name)
     end_if_done(d, run_id)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
 from tidewheel.core import events as e
@@ -11,7 +9,7 @@ from tidewheel.core.decide.decision import Decision, failed_here, last_attempt
 from tidewheel.core.expressions import ExpressionError
 from tidewheel.core.scope import scope_of
 from tidewheel.core.state import Dag, RunState
-from tidewheel.core.switch import Taken, leaves_out
+from tidewheel.core.switch import Taken
 from tidewheel.core.workflow import Switch, Task
 
 
@@ -31,21 +29,3 @@ def decide_switch(d: Decision[Dag], run: RunState, task: Task, switch: Switch) -
             break
     output = msgspec.json.encode(taken).decode()
     return e.TaskSucceeded(**place, at=d.now, worker="", started_at=d.now, ended_at=d.now, output=output)
-
-
-def left_out(d: Decision[Dag], run: RunState, task: Task, switches: Iterable[str]) -> str:
-    """Why ``task`` is skipped by one of the ``switches`` that name it, all of which have ended; empty if none does."""
-    tasks = d.state.definitions[run.version].tasks
-    for name in switches:
-        switch = run.task(name)
-        if switch.phase == "success" and leaves_out(tasks, switch.output, task.id):
-            return f"switch {name} took {_named(switch.output)}"
-    return ""
-
-
-def _named(output: str | None) -> str:
-    """The branch that was taken, for people."""
-    taken = msgspec.json.decode(output or "", type=Taken)
-    if taken.branch is None:
-        return "no branch"
-    return f"branch {taken.branch} ({', '.join(taken.then) or 'no tasks'})"[:200]

@@ -26,7 +26,6 @@ class DagWitness:
 
     __slots__ = (
         "_answered",
-        "_at",
         "_backfills",
         "_cursor",
         "_dates",
@@ -47,8 +46,6 @@ class DagWitness:
     def __init__(self, name: str, findings: Findings) -> None:
         self._name = name
         self._findings = findings
-        #: When the last event was.
-        self._at = 0
         self._definitions: dict[str, Definition] = {}
         self._definition: Definition | None = None
         self._cursor: int | None = None
@@ -68,7 +65,6 @@ class DagWitness:
 
     def apply(self, event: e.DagEvent) -> None:
         """Judge the next event, and go on from it."""
-        self._at = event.at
         if isinstance(event, e.TaskEvent):
             run = self.runs.get(event.run_id)
             if run is not None:
@@ -362,14 +358,14 @@ class DagWitness:
 
     # --- at the end ----------------------------------------------------------------------------------------------
 
-    def check_progress(self) -> None:
-        """Invariant 6: whatever has not ended is explained by what it waits for."""
+    def check_progress(self, now: int) -> None:
+        """Invariant 6: whatever has not ended at ``now`` is explained by what it waits for."""
         for run in self.runs.values():
             if run.phase == "running":
-                for name, reason in run.stuck(self._at):
+                for name, reason in run.stuck(now):
                     self._findings.add(6, f"{run.name}{'/' if name else ': '}{name} {reason}".rstrip(), at=run.last)
         # Whoever stands first in a queue and is to end holds up the others until its next step.
-        if not any(run.in_steps(self._at) for run in self.runs.values()):
+        if not any(run.is_ending and run.in_steps(now) for run in self.runs.values()):
             self._check_queues()
 
     def _check_queues(self) -> None:

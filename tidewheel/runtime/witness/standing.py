@@ -26,8 +26,8 @@ Report: TypeAlias = (
 )
 
 
-#: A run that is to end does so in steps, a turn of its scheduler apart. One of which nothing is said for so long, while
-#: its DAG goes on, has been forgotten.
+#: A large run goes on in steps, a turn of its scheduler apart. One of which nothing is said for so long, while the log
+#: goes on, has been forgotten.
 STEPS_MS_MAX = 60_000
 
 
@@ -126,38 +126,47 @@ class RunStanding:
             self._findings.add(9, f"{type(event).__name__} of {self.name} gives no reason")
 
     def in_steps(self, now: int) -> bool:
-        """Whether what is left of it, or of a mapped task, may be ended by a step that is yet to come."""
-        ending = self.cancel_requested or any(
+        """Whether something of it may be left for a step that is yet to come."""
+        return now - self.at <= STEPS_MS_MAX
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether it is to end, or a mapped task of it."""
+        return self.cancel_requested or any(
             task.items is not None and task.phase == "deferred" and task.cancel_requested
             for task in self.tasks.values()
         )
-        return ending and now - self.at <= STEPS_MS_MAX
 
     def stuck(self, now: int) -> Iterator[tuple[str, str]]:
         """Tasks that nothing will ever move on, with the reason (of a started run)."""
-        forgotten = not self.in_steps(now)
         if not self.open:
             yield "", "every task has ended, but the run has not"
-        for name, definition in self.definition.tasks.items():
-            if self._phase(name) != "scheduled":
-                continue
-            ends = self._ends(definition)
-            if self.cancel_requested:
-                if forgotten:
-                    yield name, "is scheduled in a cancelled run"
-            elif self._left_out(name):
-                yield name, "is scheduled, though a switch left it out"
-            elif self._undecided(name):
-                continue
-            elif holds(definition.trigger_rule, ends):
-                yield name, f"is scheduled, though its rule {definition.trigger_rule} holds"
-            elif not may_hold(definition.trigger_rule, ends):
-                yield name, f"is scheduled, though its rule {definition.trigger_rule} can not hold any more"
         for name, task in self.tasks.items():
             if task.phase == "deferred" and task.ended == task.items:
                 yield name, "is deferred, though every instance of it has ended"
-            elif forgotten and task.phase in UNSTARTED | {"queued"} and self._is_to_end(name):
+        if self.in_steps(now):
+            return
+        for name, task in self.tasks.items():
+            if task.phase in UNSTARTED | {"queued"} and self._is_to_end(name):
                 yield name, f"is {task.phase}, though it is to end"
+        for name, definition in self.definition.tasks.items():
+            if self._phase(name) == "scheduled" and (reason := self._forgotten(name, definition)):
+                yield name, f"is scheduled{reason}"
+
+    def _forgotten(self, name: str, definition: Task) -> str:
+        """Why a task that waits for its turn should have had it."""
+        ends = self._ends(definition)
+        if self.cancel_requested:
+            return " in a cancelled run"
+        if self._left_out(name):
+            return ", though a switch left it out"
+        if self._undecided(name):
+            return ""
+        if holds(definition.trigger_rule, ends):
+            return f", though its rule {definition.trigger_rule} holds"
+        if not may_hold(definition.trigger_rule, ends):
+            return f", though its rule {definition.trigger_rule} can not hold any more"
+        return ""
 
     def _is_to_end(self, name: str) -> bool:
         """Whether it is an instance that is to end, with its mapped task or with the run."""

@@ -15,12 +15,13 @@ import msgspec
 
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
+from tidewheel.core import readiness
 from tidewheel.core import snapshot as snapshots
 from tidewheel.core.backfill import Backfill
 from tidewheel.core.calendar import due
 from tidewheel.core.deadlines import armed_by
 from tidewheel.core.decide import backfill as decide_backfill
-from tidewheel.core.decide import checkpoint, flow, lease, mapping, pool, task
+from tidewheel.core.decide import checkpoint, lease, mapping, pool, task
 from tidewheel.core.decide import dag as decide_dag
 from tidewheel.core.decide.decision import Decision
 from tidewheel.core.decide.queue import release
@@ -337,7 +338,7 @@ def cancelled_goes_on() -> Any:
 
 def downstream_early() -> Any:
     """A task does not wait for its upstreams."""
-    return _replaced((flow, "judge", lambda *_: "run"))
+    return _replaced((readiness, "judge", lambda *_: "run"))
 
 
 def join_early() -> Any:
@@ -352,12 +353,7 @@ def instances_in_a_crowd() -> Any:
 
 def instances_forgotten() -> Any:
     """Nobody lets the next instance begin when one ends."""
-    begin = mapping._begin
-
-    def only_at_first(d: Any, run_id: str, name: str, limit: int) -> int:
-        return 0 if limit == 1 else begin(d, run_id, name, limit)
-
-    return _replaced((mapping, "_begin", only_at_first))
+    return _replaced((mapping, "_begin_next", lambda *_: None))
 
 
 def overlap_ignored() -> Any:

@@ -5,17 +5,19 @@ from __future__ import annotations
 from typing import Any
 from unittest import mock
 
+from tidewheel.core import readiness
 from tidewheel.core.commands import ContinueRun
 from tidewheel.core.deadlines import timers_of
 from tidewheel.core.decide import flow, parent
+from tidewheel.core.decide.decision import Decision
 from tidewheel.core.state import RunState
-from tidewheel.runtime import timers, work
+from tidewheel.runtime import timers
 from tidewheel.testing.simulation.campaign import Plant
 
 
 def switch_ignored() -> Any:
     """Whom a switch leaves out runs all the same."""
-    return mock.patch.object(flow, "left_out", lambda *_: "")
+    return mock.patch.object(readiness, "left_out", lambda *_: "")
 
 
 def end_not_told() -> Any:
@@ -31,7 +33,7 @@ def failure_told_as_success() -> Any:
 
 def steps_forgotten() -> Any:
     """Nobody goes on with what of a run was too much for one decision."""
-    return mock.patch.object(work, "step_armed_by", lambda *_: None)
+    return mock.patch.object(Decision, "leave", lambda *_: None)
 
 
 def steps_lost_at_takeover() -> Any:
