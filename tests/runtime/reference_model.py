@@ -159,7 +159,7 @@ def left_running(events: Iterable[e.Event]) -> list[str]:
         if isinstance(event, e.RunCreated):
             parent = (event.parent_dag, event.parent_run_id, event.parent_task, str(event.parent_attempt))
             asked[parent] = (event.dag, event.run_id)
-        elif isinstance(event, e.TaskCancelRequested) and not event.worker:
+        elif isinstance(event, e.TaskCancelRequested) and event.attempt and not event.worker:  # 0: a mapped task's
             to_end.add(asked[event.dag, event.run_id, event.task, str(event.attempt)])
         elif isinstance(event, e.RunCancelRequested):
             to_end.discard((event.dag, event.run_id))

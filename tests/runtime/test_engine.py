@@ -12,7 +12,7 @@ import pytest
 from tests.runtime.worlds import MINUTE, a_world, dead_letters, task
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
-from tidewheel.core.decide import flow
+from tidewheel.core import readiness
 from tidewheel.core.mail import AssignTask
 from tidewheel.core.workflow import Concurrency, Schedule, Workflow
 from tidewheel.log.interface import COMMANDS, SNAPSHOTS, TRIGGERS, Append, Batch, CommitAborted
@@ -332,7 +332,7 @@ def test_bad_records_become_dead_letters_and_the_engine_goes_on() -> None:
 
 def test_a_command_that_breaks_the_rules_is_parked_and_nobody_else_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """C052, C106: a bug met by one command is that command's alone."""
-    judge = flow.judge
+    judge = readiness.judge
 
     def breaks(rule: Any, tally: Any, needs: int) -> Any:
         if needs == 6:
@@ -343,7 +343,7 @@ def test_a_command_that_breaks_the_rules_is_parked_and_nobody_else_waits(monkeyp
     world.add_worker(slots=20)
     world.deploy(FAN)
     world.deploy(Workflow(id="other", tasks=(task("a"), task("b", "a"))))
-    monkeypatch.setattr(flow, "judge", breaks)
+    monkeypatch.setattr(readiness, "judge", breaks)
     world.ask(c.StartRun(dag="fan", run_id="r"))
     world.ask(c.StartRun(dag="other", run_id="r2"))
     world.settle()
