@@ -22,7 +22,7 @@ from tidewheel.core.workflow import TriggerRule
 from tidewheel.testing.world import Outcome, World
 
 #: Of the bare rules: tests, worlds in each, DAGs in a world, runs of each DAG beside those that tasks ask for.
-BLOCKS, WORLDS, DAGS, RUNS = 40, 20, 5, 3
+BLOCKS, WORLDS, DAGS, RUNS = 40, 27, 5, 3
 #: So many of the DAGs, the first ones, have a task that asks for runs of a later one.
 ASKING = 3
 #: Of the whole engine: worlds, DAGs in each, with as many runs.
