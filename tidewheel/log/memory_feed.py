@@ -23,10 +23,12 @@ def _wall_clock_ms() -> int:
 
 class MemoryFeed:
     """Topics that live and die with the object. ``clock`` stamps the records (ms); a topic has one partition unless it
-    was made with more."""
+    was made with more. Without ``patient`` nobody waits for a record that is not there: virtual time does not pass
+    meanwhile."""
 
-    def __init__(self, clock: Callable[[], int] = _wall_clock_ms) -> None:
+    def __init__(self, clock: Callable[[], int] = _wall_clock_ms, *, patient: bool = True) -> None:
         self._clock = clock
+        self._patient = patient
         self._changed = threading.Condition()
         self._topics: dict[str, list[list[Record]]] = {}
         self._stands: dict[Place, Stand] = {}
@@ -143,7 +145,7 @@ class MemoryFollower:
 
     def poll(self, max_records: int, timeout_s: float) -> Taken:
         """Wait for a first record, then take what is there."""
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + timeout_s * self._feed._patient
         with self._feed._changed:
             while True:
                 if self._closed:
@@ -214,7 +216,7 @@ class MemoryScanner:
 
     def read(self, max_records: int, timeout_s: float) -> list[Record]:
         """Wait for a first record, then take what is there."""
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + timeout_s * self._feed._patient
         with self._feed._changed:
             while True:
                 records: list[Record] = []

@@ -20,6 +20,7 @@ from tidewheel.testing.simulation.judges import Restarts, judge_inputs, judge_jo
 from tidewheel.testing.simulation.mishaps import Mishaps
 from tidewheel.testing.simulation.outsiders import Make
 from tidewheel.testing.simulation.people import live_runs
+from tidewheel.testing.simulation.services import URLS
 from tidewheel.testing.simulation.world import WORKERS, MakeReadModel, TroubledWorld
 from tidewheel.testing.world import START_MS
 
@@ -164,6 +165,8 @@ def _calm(world: TroubledWorld) -> None:
     world.settle()
     _note(world, world.follower.overdue())
     _note(world, world.follower.triggers.judge())
+    for url in URLS:
+        world.services.turn(url, "up")
     # Their schedules are new: nobody has been woken for their slots before.
     for dag in DAGS:
         world.author(dag)

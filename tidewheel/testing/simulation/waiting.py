@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 #: In calm, whatever is due is done after so long.
 PATIENCE_MS: Final = 5_000
+#: A service answers within this, the waiter's turns included.
+_ANSWER_MS: Final = 30_000
 #: Commands of a partition among which one that was just sent is looked for.
 _LOOKED_AT: Final = 200
 RunName: TypeAlias = tuple[str, str]
@@ -278,6 +280,14 @@ class OpenWaits:
             if run.live and run.unwanted and not run.stopping and now - run.touched > PATIENCE_MS:
                 yield f"run {'/'.join(name)} goes on, and the task that asked for it wants it no more"
 
+    def _is_ready(self, wait: _Wait, now: int) -> bool:
+        """Whether the service that is asked has been up for long enough to be asked again and to answer."""
+        if wait.begun.waits_for != "http" or not self._world.waited_on:
+            return False
+        detail: dict[str, Any] = msgspec.json.decode(wait.begun.detail)
+        patience_ms = detail["every_ms"] + _ANSWER_MS
+        return min(now - wait.touched, self._world.services.up_for_ms(detail["request"]["url"])) > patience_ms
+
     def _that_came_to(self, wait: _Wait) -> Iterator[Record]:
         if wait.begun.waits_for != "kafka" or not self._world.waited_on:
             return iter(())
@@ -286,6 +296,8 @@ class OpenWaits:
     def _outlasts(self, wait: _Wait, now: int) -> str:
         instants = [] if wait.ending else [wait.begun.resume_at, wait.begun.timeout_at, wait.asks_at]
         late = [now - at for at in instants if at is not None and now - at > PATIENCE_MS]
+        if self._is_ready(wait, now):
+            return "which has been up all the time that it takes to ask, and to hear the answer"
         came = next(self._that_came_to(wait), None)
         if came is not None and now - max(wait.touched, came.timestamp) > PATIENCE_MS:
             return f"and {came.topic}/{came.partition}/{came.offset} came {now - came.timestamp} ms ago"

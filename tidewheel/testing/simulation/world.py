@@ -104,10 +104,10 @@ class TroubledWorld(World):
         self.mishap: Callable[[], None] = lambda: None
         self.sample: Callable[[], None] = lambda: None
         self.read_model = None if read_model is None else read_model(self.log)
-        self.feed = MemoryFeed(clock=lambda: self.now)
+        self.feed = MemoryFeed(clock=lambda: self.now, patient=False)
         for topic, partitions in FEED_TOPICS.items():
             self.feed.create(topic, partitions)
-        self.services = Services()
+        self.services = Services(lambda: self.now)
         self.outsiders: dict[str, Outsider] = {}
         #: What makes each of them.
         self.makes: dict[str, Make] = {f"listener-{n}": SimulatedListener for n in range(rng.choice([1, 1, 2]))}
@@ -318,9 +318,11 @@ class TroubledWorld(World):
                 acted |= process.step(0)
             for worker in self.workers:
                 acted |= worker.act()
-            for outsider in list(self.outsiders.values()):
-                acted |= outsider.step()
-            acted |= self._project()
+            if not acted:
+                # Beside the engine they have their turn when it has done all that it could.
+                acted |= self._project()
+                for outsider in list(self.outsiders.values()):
+                    acted |= outsider.step()
             # A first quiet round may only have moved shards between schedulers.
             quiet = 0 if acted else quiet + 1
             if quiet == 2:
