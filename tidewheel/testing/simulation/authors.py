@@ -50,14 +50,14 @@ _DEADLINE_BEGINS = get_args(DeadlineFrom)
 
 
 def _action(rng: random.Random) -> Action:
-    """Mostly work; now and then a wait: for no time, for a while, for longer than it may, for what is no time."""
-    if rng.random() < 0.8:
+    """Mostly work; else a wait: for no time, for a while, for longer than it may, for what is no time, for others."""
+    if rng.random() < 0.7:
         return Run(command="true")
     on_timeout = rng.choice(get_args(OnTimeout))
     if rng.random() < 0.3:
         approval = ApprovalWait(roles=rng.choice([(), ("boss",)]))
         return WaitFor(what=approval, timeout_ms=rng.choice([9_000, 90_000]), on_timeout=on_timeout)
-    if rng.random() < 0.2:
+    if rng.random() < 0.4:
         return WaitFor(what=_watched(rng), timeout_ms=rng.choice([9_000, 90_000, 900_000]), on_timeout=on_timeout)
     if rng.random() < 0.5:
         return WaitFor(what=_other_run(rng), timeout_ms=rng.choice([9_000, 90_000, 900_000]), on_timeout=on_timeout)
@@ -87,7 +87,7 @@ def _ask(rng: random.Random, dag: str) -> TriggerDag | SubWorkflow:
     other's runs do so in one direction, or two of them could stand still for ever."""
     inputs = {"n": NUMBER} if rng.random() < 0.2 else {}
     below = DAGS[DAGS.index(dag) + 1 :]
-    if below and rng.random() < 0.6:
+    if below and rng.random() < 0.75:
         return SubWorkflow(dag=rng.choice(below), inputs=inputs)
     return TriggerDag(dag=rng.choice((*below, *below, dag, "nobody")), inputs=inputs)
 
@@ -136,7 +136,7 @@ _STYLE: Final = Style(
 def write_workflow(rng: random.Random, dag: str, *, schedule: bool) -> Workflow:
     """A random workflow; without ``schedule`` it starts nothing by itself."""
     tasks = list(random_tasks(rng, _STYLE))
-    if len(tasks) > 1 and rng.random() < 0.4:
+    if len(tasks) > 1 and rng.random() < 0.6:
         number = rng.randrange(1, len(tasks))
         timeout_ms = rng.choice([None, None, 2_000, 60_000])
         action = _ask(rng, dag)
