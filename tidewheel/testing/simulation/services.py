@@ -18,8 +18,9 @@ class Services:
         self._states: dict[str, State] = dict.fromkeys(URLS, "down")
         self._since = dict.fromkeys(URLS, 0)
         self._turns = dict.fromkeys(URLS, 0)
-        #: What a service that was up ever said, with its address.
+        #: What a service that was up ever said, with its address; and who was found gone.
         self.said: set[tuple[str, str]] = set()
+        self.gone: set[str] = set()
 
     def turn(self, url: str, state: State) -> None:
         """It is so from now on."""
@@ -36,4 +37,6 @@ class Services:
         answer = f'{{"status":200,"headers":{{}},"text":"{url} {self._turns[url]}"}}'
         if self._states[url] == "up":
             self.said.add((url, answer))
+        elif self._states[url] == "gone":
+            self.gone.add(url)
         return self._states[url], answer

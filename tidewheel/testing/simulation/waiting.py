@@ -249,13 +249,18 @@ class OpenWaits:
         begun = self._watched.get(key)
         if begun is None:
             self._world.violate(f"a waiter speaks of {_named(key)}, which never waited for anything outside")
-        elif not report.fault and not self._is_true(begun, report.output or ""):
-            self._world.violate(f"a waiter says that {report.output} came for {_named(key)}, which waits for no such")
+        elif not self._is_true(begun, report):
+            said = report.fault or report.output
+            self._world.violate(f"a waiter says '{said}' to {_named(key)}, which waits for nothing that said so")
 
-    def _is_true(self, begun: e.TaskDeferred, output: str) -> bool:
+    def _is_true(self, begun: e.TaskDeferred, report: c.ReportWait) -> bool:
         detail: dict[str, Any] = msgspec.json.decode(begun.detail)
+        services, output = self._world.services, report.output or ""
         if begun.waits_for == "http":
-            return (detail["request"]["url"], output) in self._world.services.said
+            url = detail["request"]["url"]
+            return url in services.gone if report.fault else (url, output) in services.said
+        if report.fault:
+            return False
         said = msgspec.json.decode(output)
         place = (said["topic"], said["partition"], said["offset"])
         return any((one.topic, one.partition, one.offset) == place for one in self._that_came(detail))
