@@ -82,7 +82,7 @@ class Rounds:
     def _take(self, waits: OpenWaits) -> None:
         for key in self._open.keys() - waits.http.keys():
             del self._open[key]
-        for key in waits.http.keys() - self._open.keys():
+        for key in sorted(waits.http.keys() - self._open.keys()):
             self._open[key] = _Open(waits.http[key])
         self._reported = {key: at for key, at in self._reported.items() if key in waits.kafka}
 

@@ -37,19 +37,6 @@ def not_read_again() -> Any:
     return mock.patch.object(Records, "_begin", on_only)
 
 
-def answer_for_another() -> Any:
-    """What a service says is reported for every wait that asks it and others."""
-    take = Rounds._take
-
-    def mixing(self: Rounds, waits: Any) -> None:
-        take(self, waits)
-        asking = [wait.asking for wait in self._open.values() if wait.asking is not None]
-        for wait in self._open.values():
-            wait.asking = asking[0] if asking else None
-
-    return mock.patch.object(Rounds, "_take", mixing)
-
-
 def looked_once() -> Any:
     """A service that is not ready when it is asked first is never asked again."""
     answered = Rounds._answered
@@ -62,7 +49,7 @@ def looked_once() -> Any:
     return mock.patch.object(Rounds, "_answered", never_again)
 
 
-_PLANTS: tuple[Plant, ...] = (window_forgotten, not_read_again, answer_for_another, looked_once)
+_PLANTS: tuple[Plant, ...] = (window_forgotten, not_read_again, looked_once)
 #: Those of the engine and of the projector too.
 ALL_BUGS: Mapping[str, Bug] = {
     **simulated_bugs.ALL_BUGS,
