@@ -69,7 +69,7 @@ def _watched(rng: random.Random) -> HttpWait | KafkaWait:
     """What a waiter looks for: a service of others that is up, a record that comes or has come."""
     if rng.random() < 0.4:
         return HttpWait(url=rng.choice(URLS), every_ms=rng.choice([1_000, 5_000, 60_000]))
-    window_ms = rng.choice([0, 0, 20_000])
+    window_ms = rng.choice([0, 20_000, 300_000])
     return KafkaWait(topic=rng.choice(["a", "b", "b"]), match=rng.choice([None, LARGE]), window_ms=window_ms)
 
 
