@@ -24,13 +24,18 @@ SchedulerPoint: TypeAlias = Literal[
 #: Where a turn of the projector can be hit: with rows folded but not written, written but not committed, committed.
 ProjectorPoint: TypeAlias = Literal["fold", "write", "written"]
 #: Where a turn of a listener can be hit: with records taken, some of their runs asked for, all of them, and with its
-#: position said. And of a waiter: before it looks what is open, before each report, and after them.
-OutsiderPoint: TypeAlias = Literal["take", "ask", "asked", "stood", "look", "report", "reported"]
+#: position said.
+ListenerPoint: TypeAlias = Literal["take", "ask", "asked", "stood"]
+#: And of a waiter: before it looks what is open, before each report, and after them.
+WaiterPoint: TypeAlias = Literal["look", "report", "reported"]
+OutsiderPoint: TypeAlias = ListenerPoint | WaiterPoint
 Point: TypeAlias = SchedulerPoint | ProjectorPoint | OutsiderPoint
 
 SCHEDULER_POINTS: tuple[SchedulerPoint, ...] = get_args(SchedulerPoint)
 PROJECTOR_POINTS: tuple[ProjectorPoint, ...] = get_args(ProjectorPoint)
-OUTSIDER_POINTS: tuple[OutsiderPoint, ...] = get_args(OutsiderPoint)
+LISTENER_POINTS: tuple[ListenerPoint, ...] = get_args(ListenerPoint)
+WAITER_POINTS: tuple[WaiterPoint, ...] = get_args(WaiterPoint)
+OUTSIDER_POINTS: tuple[OutsiderPoint, ...] = (*LISTENER_POINTS, *WAITER_POINTS)
 
 #: Every kind that a campaign counts; ``crash``, ``pause`` and ``log_away`` are counted by point: ``crash:commit``.
 KINDS: Mapping[str, str] = {

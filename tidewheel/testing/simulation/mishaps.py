@@ -13,7 +13,13 @@ from tidewheel.core import events as e
 from tidewheel.log.interface import COMMANDS, SNAPSHOTS, TRIGGERS, Append
 from tidewheel.log.memory import Fault
 from tidewheel.testing.simulation.authors import DAGS, POOLS
-from tidewheel.testing.simulation.faults import OUTSIDER_POINTS, PROJECTOR_POINTS, SCHEDULER_POINTS, SchedulerPoint
+from tidewheel.testing.simulation.faults import (
+    LISTENER_POINTS,
+    PROJECTOR_POINTS,
+    SCHEDULER_POINTS,
+    WAITER_POINTS,
+    SchedulerPoint,
+)
 from tidewheel.testing.simulation.people import People
 from tidewheel.testing.simulation.worker import TroubledWorker
 from tidewheel.testing.simulation.world import WORKERS, TroubledWorld
@@ -78,7 +84,9 @@ class Mishaps:
         outsiders = list(self._world.outsiders.values())
         if outsiders:
             fault = self._rng.choice(["crash", "crash", "pause", "log_away"])
-            self._rng.choice(outsiders).armed[self._rng.choice(OUTSIDER_POINTS)] = fault
+            hit = self._rng.choice(outsiders)
+            points = LISTENER_POINTS if hit.name.startswith("listener") else WAITER_POINTS
+            hit.armed[self._rng.choice(points)] = fault
 
     def _hit_projector(self) -> None:
         self._world.arm_projector(self._rng.choice(PROJECTOR_POINTS), self._rng.choice(["crash", "log_away"]))
