@@ -290,7 +290,7 @@ class OpenWaits:
         if wait.begun.waits_for != "http" or not self._world.waited_on:
             return False
         detail: dict[str, Any] = msgspec.json.decode(wait.begun.detail)
-        patience_ms = detail["every_ms"] + _ANSWER_MS
+        patience_ms: int = detail["every_ms"] + _ANSWER_MS
         return min(now - wait.touched, self._world.services.up_for_ms(detail["request"]["url"])) > patience_ms
 
     def _that_came_to(self, wait: _Wait) -> Iterator[Record]:
