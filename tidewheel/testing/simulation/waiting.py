@@ -40,11 +40,13 @@ _RUN_ENDS: dict[type[e.Event], str] = {e.RunSucceeded: "success", e.RunFailed: "
 class _Wait:
     """An attempt that waits: how that began, and by the world's clock when anything about it last changed."""
 
-    __slots__ = ("asks_at", "begun", "ending", "other", "touched")
+    __slots__ = ("asks_at", "begun", "ending", "other", "skew_ms", "touched")
 
     def __init__(self, begun: e.TaskDeferred, now: int) -> None:
         self.begun = begun
         self.touched = now
+        #: How far the clock was off by which it says since when records count.
+        self.skew_ms = abs(begun.at - now)
         self.asks_at: int | None = None
         #: It was told to end once its run has.
         self.ending = False
@@ -96,7 +98,7 @@ class OpenWaits:
         #: The attempt of each task that waits.
         self._attempts: dict[tuple[str, str, str], int] = {}
         #: How each wait began that a waiter looks after, also of those that are over.
-        self._watched: dict[AttemptPlace, e.TaskDeferred] = {}
+        self._watched: dict[AttemptPlace, _Wait] = {}
         self._runs: dict[RunName, _Run] = {}
         #: Ends of waits to be judged once all that was written with them has been read.
         self._ended: list[tuple[AttemptPlace, _Wait, e.TaskEvent]] = []
@@ -113,7 +115,7 @@ class OpenWaits:
                 self._open[key] = _Wait(event, self._world.now)
                 self._attempts[key[:3]] = event.attempt
                 if event.waits_for in ("http", "kafka"):
-                    self._watched[key] = event
+                    self._watched[key] = self._open[key]
             case e.LaunchPostponed():
                 wait = self._open.get((event.dag, event.run_id, event.task, event.attempt))
                 if wait is not None:
@@ -246,14 +248,15 @@ class OpenWaits:
     def judge_report(self, report: c.ReportWait) -> None:
         """A waiter says this: it is true."""
         key = (report.dag, report.run_id, report.task, report.attempt)
-        begun = self._watched.get(key)
-        if begun is None:
+        wait = self._watched.get(key)
+        if wait is None:
             self._world.violate(f"a waiter speaks of {_named(key)}, which never waited for anything outside")
-        elif not self._is_true(begun, report):
+        elif not self._is_true(wait, report):
             said = report.fault or report.output
             self._world.violate(f"a waiter says '{said}' to {_named(key)}, which waits for nothing that said so")
 
-    def _is_true(self, begun: e.TaskDeferred, report: c.ReportWait) -> bool:
+    def _is_true(self, wait: _Wait, report: c.ReportWait) -> bool:
+        begun = wait.begun
         detail: dict[str, Any] = msgspec.json.decode(begun.detail)
         services, output = self._world.services, report.output or ""
         if begun.waits_for == "http":
@@ -263,13 +266,13 @@ class OpenWaits:
             return False
         said = msgspec.json.decode(output)
         place = (said["topic"], said["partition"], said["offset"])
-        return any((one.topic, one.partition, one.offset) == place for one in self._that_came(detail))
+        return any((one.topic, one.partition, one.offset) == place for one in self._that_came(detail, -wait.skew_ms))
 
-    def _that_came(self, detail: dict[str, Any]) -> Iterator[Record]:
-        """The records that a wait with this detail waits for."""
+    def _that_came(self, detail: dict[str, Any], slack_ms: int) -> Iterator[Record]:
+        """The records that a wait with this detail waits for, if it began so much later."""
         assert detail.get("match") in (None, LARGE), detail
         for record in self._world.feed.records_of(detail["topic"]):
-            if record.timestamp >= detail["since_ms"] and (detail.get("match") is None or is_large(record)):
+            if record.timestamp >= detail["since_ms"] + slack_ms and (detail.get("match") is None or is_large(record)):
                 yield record
 
     # --- in calm weather -----------------------------------------------------------------------------------------
@@ -296,7 +299,7 @@ class OpenWaits:
     def _that_came_to(self, wait: _Wait) -> Iterator[Record]:
         if wait.begun.waits_for != "kafka" or not self._world.waited_on:
             return iter(())
-        return self._that_came(msgspec.json.decode(wait.begun.detail))
+        return self._that_came(msgspec.json.decode(wait.begun.detail), wait.skew_ms)
 
     def _outlasts(self, wait: _Wait, now: int) -> str:
         instants = [] if wait.ending else [wait.begun.resume_at, wait.begun.timeout_at, wait.asks_at]
