@@ -24,7 +24,7 @@ LINGER_MS: Final = 600_000.0
 
 
 class Step(msgspec.Struct, frozen=True):
-    """Death comes before this method is called, or ``after`` it has returned.
+    """Death comes before this method (or function, of a module) is called, or ``after`` it has returned.
 
     Where ``when`` is given, only if it is true: of the method's result after it, else of its arguments. With ``lazy``
     nothing leaves the process before it is flushed; else it is on its way at once.
@@ -39,7 +39,7 @@ class Step(msgspec.Struct, frozen=True):
 
 _FOLLOWER: Final = "tidewheel.log.kafka.feed:KafkaFollower"
 _PRODUCER: Final = "tidewheel.log.kafka.producer:KafkaProducer"
-_WAITER: Final = "tidewheel_services.waiter.waiter:Waiter"
+_ROUNDS: Final = "tidewheel_services.waiter.rounds"
 _OUTBOX: Final = "tidewheel_services.notifier.outbox:Outbox"
 
 STEPS: Final = {
@@ -59,7 +59,7 @@ STEPS: Final = {
     # The group takes its partitions away, for another member has come or gone.
     "listener-revoked": Step(_FOLLOWER, "_on_revoke"),
     # What was waited for has come, and nothing is said of it.
-    "waiter-found": Step(_WAITER, "_report"),
+    "waiter-found": Step(_ROUNDS, "_report"),
     # The report is on its way.
     "waiter-reported": Step(_PRODUCER, "flush"),
     # It is durable, and this waiter does not know.
@@ -81,7 +81,9 @@ STEPS: Final = {
 def dies_at(step: Step) -> None:
     """Have this process die there."""
     module, _, name = step.owner.partition(":")
-    owner = getattr(importlib.import_module(module), name)
+    owner: Any = importlib.import_module(module)
+    if name:
+        owner = getattr(owner, name)
     plain = getattr(owner, step.method)
 
     @functools.wraps(plain)

@@ -220,7 +220,7 @@ def test_every_end_has_its_kind_and_the_next_call_is_fine(engine: Engine, proces
 def test_a_cancel_ends_the_call_and_its_children(
     engine: Engine, process_worker: StartWorker, project: Path, stubborn: bool
 ) -> None:
-    process_worker(grace_s=0.5)
+    process_worker(grace_s=0.5 if stubborn else 20)
     task = engine.assign(python("shop:hangs", stubborn=stubborn))
     wait_until(lambda: written(project / "self"), "up")
     engine.stop(task, cancel=True)
