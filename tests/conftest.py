@@ -1,4 +1,4 @@
-"""What many tests share: one real Kafka broker for the whole session; and which tests may run beside each other.
+"""What many tests share: one real Kafka and one Postgres for the whole session; and which tests may run side by side.
 
 Tests that compute are spread over the processors. The others own their servers, ports and directories and wait for
 most of their time: their files run three at a time, each process with a broker of its own.
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import structlog
 
+from tests.postgres import fresh_database, open_postgres
 from tidewheel.testing.kafka_broker import open_broker
 
 # As the processes write it: drawing a traceback with all its local values, as the library does unasked, takes seconds.
@@ -41,3 +42,17 @@ def kafka_address() -> Iterator[str]:
     """``host:port`` of a real broker; use a topic prefix of your own."""
     with open_broker(short_lived=True) as address:
         yield address
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server with the right to create databases."""
+    with open_postgres(tmp_path_factory.mktemp("server")) as server:
+        yield server
+
+
+@pytest.fixture
+def dsn(postgres_server: str) -> Iterator[str]:
+    """An empty database."""
+    with fresh_database(postgres_server) as database:
+        yield database

@@ -1,4 +1,4 @@
-"""What the notifier's tests share: a Postgres for the session, a database and receivers for each test."""
+"""What the notifier's tests share: receivers, beside the database of each."""
 
 from __future__ import annotations
 
@@ -9,21 +9,6 @@ from typing import Any
 import pytest
 
 from tests.notifier.receiver import Receiver, receiving
-from tests.postgres import fresh_database, open_postgres
-
-
-@pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server with the right to create databases."""
-    with open_postgres(tmp_path_factory.mktemp("server")) as server:
-        yield server
-
-
-@pytest.fixture
-def dsn(postgres_server: str) -> Iterator[str]:
-    """An empty database."""
-    with fresh_database(postgres_server) as database:
-        yield database
 
 
 @pytest.fixture
