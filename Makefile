@@ -52,11 +52,14 @@ $(STAMP) $(VENV)/.demo: pyproject.toml
 	@touch $@
 
 ##@ Check
+# Where something all tests need is broken, the first failures say so; the rest would take hours to say it again.
+BOUNDS := --maxfail=15 --max-worker-restart=1
+
 .PHONY: test
 test: $(STAMP) ## Run every test, those on a real Kafka and Postgres included
 ifeq ($(strip $(ARGS)),)
-	@$(BIN)/python -m pytest -m computing -n auto --dist worksteal -q
-	@$(BIN)/python -m pytest -m 'not computing' -n 3 --dist loadfile -q
+	@$(BIN)/python -m pytest -m computing -n auto --dist worksteal $(BOUNDS) -q
+	@$(BIN)/python -m pytest -m 'not computing' -n 3 --dist loadfile $(BOUNDS) -q
 else
 	@$(BIN)/python -m pytest $(ARGS)
 endif

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 KAFKA_VERSION = "4.4.0"
 _JAVA_MIN = 17
 #: A first fetch of 43 MB; generous for a slow line.
 _FETCH_S_MAX = 600
+#: Of Maven's complaints the first lines say what is wrong; the last ones are where to read on.
+_SAID_LINES = 5
 
 #: The SLF4J binding is that of SLF4J 1.7, which Kafka 4 is built against.
 _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -70,14 +74,31 @@ def find_java() -> str:
 
 
 def resolve_jars() -> Path:
-    """The directory of Kafka's jars and logging configuration, fetched if they are not there yet."""
+    """The directory of Kafka's jars and logging configuration, fetched if they are not there yet.
+
+    It is there whole or not at all, and one process fetches while others wait: a broker whose jars are written anew
+    beneath it dies.
+    """
     home = _cache_directory() / f"kafka-{KAFKA_VERSION}"
     if (home / "complete").exists():
         return home
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with (home.parent / f"{home.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (home / "complete").exists():
+            with tempfile.TemporaryDirectory(dir=home.parent, prefix="fetching-") as scratch:
+                fetched = Path(scratch, "kafka")
+                fetched.mkdir()
+                _fetch(fetched)
+                shutil.rmtree(home, ignore_errors=True)  # of a fetch that was cut off
+                fetched.rename(home)
+    return home
+
+
+def _fetch(home: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise BrokerUnavailable(f"no Maven found to fetch Kafka {KAFKA_VERSION}: {INSTALL_HINT}")
-    home.mkdir(parents=True, exist_ok=True)
     (home / "pom.xml").write_text(_POM)
     (home / "log4j2.properties").write_text(_LOGGING)
     arguments = ["-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={home}"]
@@ -88,10 +109,9 @@ def resolve_jars() -> Path:
     except subprocess.TimeoutExpired as error:
         raise BrokerUnavailable(f"Maven took over {_FETCH_S_MAX} s to fetch Kafka {KAFKA_VERSION}") from error
     if fetched.returncode != 0:
-        tail = "\n".join((fetched.stdout + fetched.stderr).splitlines()[-5:])
-        raise BrokerUnavailable(f"Maven could not fetch Kafka {KAFKA_VERSION}:\n{tail}")
+        said = [line for line in (fetched.stdout + fetched.stderr).splitlines() if "ERROR" in line]
+        raise BrokerUnavailable("\n".join([f"Maven could not fetch Kafka {KAFKA_VERSION}:", *said[:_SAID_LINES]]))
     (home / "complete").touch()
-    return home
 
 
 def _cache_directory() -> Path:

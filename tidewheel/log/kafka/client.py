@@ -6,7 +6,8 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import cast
+from concurrent.futures import Future
+from typing import TypeVar, cast
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
@@ -31,6 +32,8 @@ CLIENT_ID_PREFIX = "tidewheel-"
 
 #: Values of a client's configuration.
 Config = dict[str, object]
+
+T = TypeVar("T")
 
 _log = structlog.get_logger("tidewheel.kafka")
 
@@ -118,6 +121,16 @@ def unavailable(servers: str, doing: str, error: KafkaException) -> LogUnavailab
         f"Kafka at {servers} {what} ({doing}): {fault.str()}. "
         "Is the broker running and the address right? `make kafka` starts a local one; TIDEWHEEL_LOG names another"
     )
+
+
+def answer(asked: Future[T], servers: str, doing: str) -> T:
+    """What an admin client's call gives. Without an answer the client itself gives up first, and then says why."""
+    try:
+        return asked.result(2 * CONTACT_S_MAX)
+    except KafkaException as error:
+        raise unavailable(servers, doing, error) from error
+    except TimeoutError:
+        raise LogUnavailable(f"Kafka at {servers} does not answer ({doing})") from None
 
 
 def record_of(message: Message[bytes, bytes], topic: str) -> Record:

@@ -23,6 +23,7 @@ from tidewheel.log.kafka.client import (
     NO_ANSWER,
     NOT_REACHABLE,
     Config,
+    answer,
     fault_of,
     log_replaced,
     unavailable,
@@ -211,11 +212,8 @@ class Cluster:
         """Let the brokers delete records."""
         at = TopicPartition(self._prefix + topic, partition, before)
         admin = self.new_admin()  # a client that nobody holds never answers
-        try:
-            for future in admin.delete_records([at], request_timeout=CONTACT_S_MAX).values():
-                future.result(CONTACT_S_MAX * 2)
-        except KafkaException as error:
-            raise unavailable(self._servers, f"deleting records of {topic}/{partition}", error) from error
+        for deleted in admin.delete_records([at], request_timeout=CONTACT_S_MAX).values():
+            answer(deleted, self._servers, f"deleting records of {topic}/{partition}")
 
     def ends(self, places: Iterable[Place]) -> dict[Place, int]:
         """The high watermarks."""

@@ -24,6 +24,7 @@ from tidewheel.log.kafka.client import (
     CONTACT_S_MAX,
     MESSAGE_BYTES_MAX,
     Config,
+    answer,
     base_config,
     consumer_config,
     fault_of,
@@ -320,14 +321,8 @@ class KafkaFollower:
 
     def _id_of(self, topic: str) -> str:
         """Empty if the broker is so old that its topics have none."""
-        try:
-            found = self._admin.describe_topics(TopicCollection([topic]), request_timeout=CONTACT_S_MAX)[topic]
-            # The client itself gives up first, and then says why.
-            return str(found.result(2 * CONTACT_S_MAX).topic_id or "")
-        except KafkaException as error:
-            raise unavailable(self._servers, f"asking for the id of {topic}", error) from error
-        except TimeoutError:
-            raise LogUnavailable(f"Kafka at {self._servers} does not answer (asking for the id of {topic})") from None
+        found = self._admin.describe_topics(TopicCollection([topic]), request_timeout=CONTACT_S_MAX)[topic]
+        return str(answer(found, self._servers, f"asking for the id of {topic}").topic_id or "")
 
     def _offsets(self, places: Collection[Place], at: int) -> dict[Place, int]:
         """Asked by the consumer itself: it has learnt of new partitions by ``_partitions``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException
@@ -16,8 +17,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from tidewheel.log.interface import TOPICS, LogMisconfigured, TopicSetting
-from tidewheel.log.kafka.client import CONTACT_S_MAX, fault_of, unavailable
+from tidewheel.log.interface import TOPICS, LogMisconfigured, LogUnavailable, TopicSetting
+from tidewheel.log.kafka.client import CONTACT_S_MAX, NO_ANSWER, NOT_REACHABLE, answer, fault_of, unavailable
 from tidewheel.log.kafka.settings import REPLICATION, judge, wanted_config
 
 _CREATE_S_MAX = 30.0
@@ -67,7 +68,7 @@ class KafkaTopics:
         if wanted:
             futures = admin.create_topics(wanted, operation_timeout=_CREATE_S_MAX, request_timeout=_CREATE_S_MAX)
             for name, future in futures.items():
-                if self._was_created(name, future.result):
+                if self._was_created(name, future):
                     created.append(name.removeprefix(self._prefix))
             self._wait_until_seen()
         if repair:
@@ -135,11 +136,8 @@ class KafkaTopics:
         if not resources:
             return
         admin = self._new_admin()
-        try:
-            for future in admin.incremental_alter_configs(resources, request_timeout=CONTACT_S_MAX).values():
-                future.result(CONTACT_S_MAX * 2)
-        except KafkaException as error:
-            raise unavailable(self._servers, "changing topic settings", error) from error
+        for changed in admin.incremental_alter_configs(resources, request_timeout=CONTACT_S_MAX).values():
+            answer(changed, self._servers, "changing topic settings")
         deadline = time.monotonic() + CONTACT_S_MAX  # what the controller knows reaches the brokers a moment later
         while time.monotonic() < deadline and any(s.verdict != "ok" and s.alterable for s in self.inspect()):
             time.sleep(0.05)
@@ -154,14 +152,18 @@ class KafkaTopics:
                 return
             time.sleep(0.02)
 
-    def _was_created(self, name: str, result: object) -> bool:
-        assert callable(result)
+    def _was_created(self, name: str, asked: Future[None]) -> bool:
         try:
-            result()
+            asked.result(2 * _CREATE_S_MAX)
         except KafkaException as error:
-            if fault_of(error).code() == KafkaError.TOPIC_ALREADY_EXISTS:  # someone else was first
+            fault = fault_of(error)
+            if fault.code() == KafkaError.TOPIC_ALREADY_EXISTS:  # someone else was first
                 return False
-            raise LogMisconfigured(f"Kafka refused to create topic '{name}': {fault_of(error).str()}") from error
+            if fault.code() in NOT_REACHABLE | NO_ANSWER:
+                raise unavailable(self._servers, f"creating topic {name}", error) from error
+            raise LogMisconfigured(f"Kafka refused to create topic '{name}': {fault.str()}") from error
+        except TimeoutError:
+            raise LogUnavailable(f"Kafka at {self._servers} does not answer (creating topic {name})") from None
         return True
 
     def _check_partitions(self, present: Mapping[str, int]) -> None:
@@ -177,14 +179,11 @@ class KafkaTopics:
         resources = [ConfigResource(ResourceType.TOPIC, self._prefix + topic) for topic in topics]
         described = {}
         admin = self._new_admin()
-        try:
-            for resource, future in admin.describe_configs(resources, request_timeout=CONTACT_S_MAX).items():
-                entries = future.result()
-                described[resource.name.removeprefix(self._prefix)] = {
-                    name: str(entry.value) for name, entry in entries.items()
-                }
-        except KafkaException as error:
-            raise unavailable(self._servers, "reading topic settings", error) from error
+        for resource, asked in admin.describe_configs(resources, request_timeout=CONTACT_S_MAX).items():
+            entries = answer(asked, self._servers, "reading topic settings")
+            described[resource.name.removeprefix(self._prefix)] = {
+                name: str(entry.value) for name, entry in entries.items()
+            }
         return described
 
 
