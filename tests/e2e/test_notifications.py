@@ -32,7 +32,7 @@ def test_a_late_run_is_told_of_and_then_ended(tmp_path: Path) -> None:
             assert run["reason"] == "deadline missed: the run had not ended 3s after its start"
             assert [one["action"] for one in run["deadlines_missed"]] == ["alert", "fail"]
             assert "the run had not ended 1s after its start" in tidewheel("show", "slow", "late", env=env).stdout
-            eventually(lambda: len(ops.taken) == 3 and chat.taken, 60)
+            eventually(lambda: len(ops.taken) == 3 and chat.taken, 60, "what is wanted told is told")
             api = env["TIDEWHEEL_API"]
     assert [taken["title"] for taken in chat.taken] == ["slow: deadline missed"]
     assert sorted(taken["title"] for taken in ops.taken) == [

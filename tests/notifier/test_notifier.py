@@ -22,7 +22,7 @@ from tidewheel.wire.codec import decode
 from tidewheel.wire.messages import DeadLetter
 from tidewheel_services.notifier import notifier as module
 from tidewheel_services.notifier.figures import NotifierFigures
-from tidewheel_services.notifier.notifier import Notifier
+from tidewheel_services.notifier.notifier import Notifier, begin
 from tidewheel_services.notifier.targets import Target
 
 pytestmark = pytest.mark.postgres
@@ -126,6 +126,21 @@ def test_it_tells_nothing_of_the_past_but_knows_it(
         writer.write(e.RunSucceeded(dag="etl", run_id="r2", at=START + 1))
         eventually(lambda: receiver.taken, "it is told")
     assert [taken["title"] for taken in receiver.taken] == ["etl succeeded again"]
+
+
+def test_what_happened_since_the_engine_began_is_told_however_late_the_first_notifier_starts(
+    log: MemoryLog, dsn: str, receiver: Receiver, eventually: Eventually
+) -> None:
+    """`tidewheel dev` starts its notifier last, and the newcomer's first run may have failed by then."""
+    writer = JournalWriter(log)
+    writer.write(deployed("etl", "run_failed"), created("etl", "r1"), *failed("etl", "r1"))
+    begin(log, dsn)
+    project_all(log, dsn)
+    writer.write(created("etl", "r2"), *failed("etl", "r2"))
+    begin(log, dsn)
+    with notifying(log, dsn, {"ops": receiver.target("ops")}):
+        eventually(lambda: receiver.taken, "it is told")
+    assert runs(receiver) == ["r2"]
 
 
 def test_a_restart_goes_on_where_it_was_and_tells_nothing_twice(

@@ -178,7 +178,7 @@ class Notifier:
         return False
 
     def _follow(self, store: Store, stop: threading.Event) -> None:
-        positions = self._begin(store)
+        positions = _begin(self._log, store)
         reader = self._log.reader({(EVENTS, partition): offset for partition, offset in positions.items()})
         self.working, self.fault = True, ""
         next_beat = next_clean = 0.0
@@ -196,17 +196,6 @@ class Notifier:
                     next_clean = now + CLEAN_S
         finally:
             reader.close()
-
-    def _begin(self, store: Store) -> dict[int, int]:
-        """Where to read on; a partition never followed begins at its end, which is written down at once."""
-        known = store.positions()
-        fresh = [(EVENTS, partition) for partition in range(self._log.partitions) if partition not in known]
-        if fresh:
-            ends = {partition: offset for (_, partition), offset in self._log.end_offsets(fresh).items()}
-            with store.transaction():
-                store.write((), ends)
-            known |= ends
-        return known
 
     def _apply(self, store: Store, records: Sequence[Record]) -> None:
         found: list[tuple[Notice, int, int]] = []
@@ -243,6 +232,28 @@ class Notifier:
         ends = self._log.end_offsets([(EVENTS, partition) for partition in positions])
         self.behind = sum(max(0, ends[EVENTS, partition] - offset) for partition, offset in positions.items())
         self.waiting = store.waiting()
+
+
+def begin(log: Log, dsn: str) -> None:
+    """Write down where the very first notifier begins: at the journal's end as it is now. Raises ``psycopg.Error``.
+
+    For who starts an engine, before anything can happen in it that is to be told; later calls change nothing.
+    """
+    with connect(dsn) as connection:
+        prepare(connection)
+        _begin(log, Store(connection))
+
+
+def _begin(log: Log, store: Store) -> dict[int, int]:
+    """Where to read on; a partition never followed begins at its end, which is written down at once."""
+    known = store.positions()
+    fresh = [(EVENTS, partition) for partition in range(log.partitions) if partition not in known]
+    if fresh:
+        ends = {partition: offset for (_, partition), offset in log.end_offsets(fresh).items()}
+        with store.transaction():
+            store.write((), ends)
+        known |= ends
+    return known
 
 
 def _claims_of(target: str) -> Callable[[Outbox], Waiting | None]:

@@ -141,6 +141,17 @@ class Engine:
         self._settings = msgspec.structs.replace(self._settings, postgres=dsn)
         self._log = open_log(self._settings.log)
         self._log.create_topics()
+        self._begin_notifying()
+
+    def _begin_notifying(self) -> None:
+        """From the first run on, though the notifier itself is started last."""
+        import psycopg
+
+        from tidewheel_services.notifier.notifier import begin
+
+        assert self._log is not None
+        with contextlib.suppress(psycopg.Error):  # nothing waits for it: it begins when it can
+            begin(self._log, self._settings.postgres)
 
     def _wait_up(self) -> bool:
         for _ in range(int(READY_S / 0.05)):
