@@ -37,6 +37,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("computing")
 
 
+@pytest.fixture(autouse=True)
+def _own_log_lines() -> Iterator[None]:
+    """What a test sets about log lines, as a command does that it calls, ends with it."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
+
+
 @pytest.fixture(scope="session")
 def kafka_address() -> Iterator[str]:
     """``host:port`` of a real broker; use a topic prefix of your own."""

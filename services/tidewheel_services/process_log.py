@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging
 import sys
+from typing import TextIO, cast
 
 import structlog
 
@@ -19,6 +22,21 @@ def log_to_stderr(level: int = logging.INFO) -> None:
             structlog.dev.ConsoleRenderer() if sys.stderr.isatty() else structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _Stderr())),
     )
+
+
+class _Stderr(io.TextIOBase):
+    """What stderr is at the moment. A line that nobody can read any more is dropped: no thread ends of it.
+
+    The reader of a pipe may end before us, a terminal be closed, a disk be full.
+    """
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.flush()

@@ -19,9 +19,9 @@ from tidewheel.core.commands import (
     ReportStarted,
     ReportSuccess,
 )
-from tidewheel.log.interface import COMMANDS, MAIL, Append, LogUnavailable
-from tidewheel.log.memory import MemoryProducer
-from tidewheel.worker import Context, Worker
+from tidewheel.log.interface import COMMANDS, MAIL, Append, LogUnavailable, Record
+from tidewheel.log.memory import MemoryProducer, MemoryReader
+from tidewheel.worker import Context, Worker, WorkerBroken
 
 
 def test_mail_sent_the_moment_it_joins_is_read(engine: Engine) -> None:
@@ -224,3 +224,24 @@ def test_every_report_names_worker_and_actor(engine: Engine, start_worker: Start
     engine.failure(engine.assign(python("fail")))
     reports = [c for _, c in engine.seen if isinstance(c, ReportStarted | ReportSuccess | ReportFailure)]
     assert {(report.worker, report.actor) for report in reports} == {("w1", "worker:w1")}
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_worker_that_cannot_hear_its_mail_any_more_ends_and_leaves_its_pools(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half dead it would hold its slots and run nothing."""
+    worker = Worker(engine.log, {"default": 1}, name="w1")
+    broken = threading.Event()
+    read = MemoryReader.read
+
+    def fail(self: MemoryReader, max_records: int, timeout_s: float) -> list[Record]:
+        if broken.is_set() and threading.current_thread().name == "tidewheel-mail":
+            raise SystemExit("a fault nobody foresaw")  # what ends a thread without a word
+        return read(self, max_records, timeout_s)
+
+    monkeypatch.setattr(MemoryReader, "read", fail)
+    threading.Thread(target=lambda: (engine.await_welcome("w1"), broken.set()), daemon=True).start()
+    with pytest.raises(WorkerBroken, match="'w1' ends: its thread that reads its mail has ended by a fault"):
+        worker.run(threading.Event(), drain_s=0)
+    engine.wait(lambda: bool(engine.of(LeavePool)), "it leaves its pool")

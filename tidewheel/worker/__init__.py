@@ -24,7 +24,7 @@ from tidewheel.task.outcome import Failed, Outcome, Succeeded
 from tidewheel.worker.executor import Executor
 from tidewheel.worker.naming import NameTaken
 from tidewheel.worker.secrets import KnownSecrets, Secrets, SecretUnavailable
-from tidewheel.worker.worker import Worker
+from tidewheel.worker.worker import Worker, WorkerBroken
 
 __all__ = [
     "Context",
@@ -37,5 +37,6 @@ __all__ = [
     "Secrets",
     "Succeeded",
     "Worker",
+    "WorkerBroken",
     "current",
 ]

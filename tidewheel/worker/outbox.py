@@ -57,6 +57,11 @@ class Outbox:
         """Begin to send."""
         self._thread.start()
 
+    @property
+    def alive(self) -> bool:
+        """Whether its thread runs."""
+        return self._thread.is_alive()
+
     def put(self, report: ClosingReport) -> None:
         """Send an attempt's end."""
         self._queue.put((COMMANDS, report.dag, report, None))

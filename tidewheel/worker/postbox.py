@@ -36,6 +36,11 @@ class Postbox:
         """Begin to read."""
         self._thread.start()
 
+    @property
+    def alive(self) -> bool:
+        """Whether its thread runs."""
+        return self._thread.is_alive()
+
     def close(self) -> None:
         """Stop reading."""
         self._closing.set()

@@ -65,6 +65,11 @@ class Watch:
         self._memberships = tuple(memberships)
         self._thread.start()
 
+    @property
+    def alive(self) -> bool:
+        """Whether its thread runs."""
+        return self._thread.is_alive()
+
     def add(self, attempt: Attempt) -> None:
         """Watch a new attempt."""
         self._line_up(attempt.received + HOLD_S, attempt)

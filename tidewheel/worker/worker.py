@@ -60,6 +60,10 @@ _log = structlog.get_logger(__name__)
 _decode_action = msgspec.json.Decoder(ActionSpec).decode
 
 
+class WorkerBroken(Exception):
+    """A part of the worker has ended that it cannot do without; the log says of what."""
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker tells of itself."""
 
@@ -197,15 +201,24 @@ class Worker:
         _log.info("worker stopped", worker=self.name)
 
     def run(self, stop_event: threading.Event, drain_s: float = 30.0) -> None:
-        """Work until ``stop_event`` is set, then drain. Raises ``NameTaken`` if another worker has this one's name."""
+        """Work until ``stop_event`` is set, then drain.
+
+        Raises ``NameTaken`` if another worker has this one's name, and ``WorkerBroken`` if it can work no longer.
+        """
         self.start()
         try:
             while not stop_event.wait(LOOK_S) and not self._outcast.is_set():
-                pass
+                self._check_threads()
         finally:
             self.stop(drain_s)
         if self._outcast.is_set():
             raise NameTaken(self._naming.told)
+
+    def _check_threads(self) -> None:
+        """Half dead it would hold its slots and do nothing with them: end instead, and be started anew."""
+        for part, does in ((self._postbox, "reads its mail"), (self._outbox, "sends"), (self._watch, "renews leases")):
+            if part is not None and not part.alive:
+                raise WorkerBroken(f"worker '{self.name}' ends: its thread that {does} has ended by a fault")
 
     def _wait_idle(self, limit_s: float) -> None:
         deadline = time.monotonic() + limit_s

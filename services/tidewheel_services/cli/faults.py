@@ -25,6 +25,7 @@ _TOLD = (
     ("tidewheel.runtime.recovery", "JournalBroken"),
     ("tidewheel_projections.rebuild", "ReplayFailed"),
     ("tidewheel.worker.naming", "NameTaken"),
+    ("tidewheel.worker.worker", "WorkerBroken"),
     ("tidewheel_services.api.main", "CannotServe"),
     ("tidewheel_services.config", "BadSetting"),
     ("tidewheel_services.exposition", "CannotExpose"),

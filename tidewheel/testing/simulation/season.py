@@ -98,11 +98,12 @@ def play(
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
     """What the engine would warn of is what a simulation is made of."""
+    before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     try:
         yield
     finally:
-        structlog.reset_defaults()
+        structlog.configure(**before)
 
 
 def _play(world: TroubledWorld, steps: int) -> None:
