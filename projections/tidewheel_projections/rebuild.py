@@ -31,6 +31,8 @@ _VERIFIED = "tidewheel_verified"
 #: Without a record for so long, a partition that should have more is given up.
 SILENCE_S = 30.0
 DIFFERENCES_MAX = 100
+#: How long the server may take to notice that the one before has ended.
+_ENDING_S_MAX, _PAUSE_S = 5.0, 0.05
 
 Progress = Callable[[int], None]
 
@@ -81,7 +83,12 @@ def verify(dsn: str, log: Log, progress: Progress | None = None) -> list[Differe
 
 
 def _become_only_replay(connection: Connection) -> None:
-    if not Lock.REPLAY.take(connection):
+    """Patient for a moment: of one that has just ended the server still has to hear."""
+    deadline = time.monotonic() + _ENDING_S_MAX
+    while not Lock.REPLAY.take(connection):
+        if time.monotonic() < deadline:
+            time.sleep(_PAUSE_S)
+            continue
         raise ReplayFailed("another rebuild or verification of this database is under way; wait for it to end")
 
 

@@ -26,7 +26,7 @@ from tidewheel.log.interface import (
     LogUnavailable,
     Owner,
 )
-from tidewheel.log.kafka import KafkaLog
+from tidewheel.log.kafka import KafkaLog, topics
 from tidewheel.log.kafka.settings import wanted_config
 from tidewheel.log.kafka.watchdog import EXIT_CODE, Watchdog
 from tidewheel.testing.kafka_broker import KafkaBroker, KafkaContainer, own_broker
@@ -218,6 +218,24 @@ class TestSetup:
         time.sleep(0.3)
         log = KafkaLog(self.address, self.prefix, PARTITIONS)
         assert sorted(log.create_topics()) == sorted(set(TOPICS) - {EVENTS})
+
+    def test_of_what_was_created_a_broker_may_hear_late(
+        self, kafka_address: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Three brokers learn of a topic one after another, and any of them may be asked."""
+        unheard = [3]
+        look = topics.existing
+
+        def existing(admin: AdminClient, servers: str, prefix: str) -> tuple[dict[str, int], int]:
+            present, brokers = look(admin, servers, prefix)
+            if present and unheard[0]:
+                unheard[0] -= 1
+                present.pop(EVENTS)
+            return present, brokers
+
+        monkeypatch.setattr(topics, "existing", existing)
+        assert len(KafkaLog(kafka_address, _fresh_prefix(), PARTITIONS).create_topics()) == len(TOPICS)
+        assert unheard == [0]
 
     def test_another_number_of_partitions_is_refused(self, admin: AdminClient) -> None:
         self._create(admin, MAIL, PARTITIONS + 1)

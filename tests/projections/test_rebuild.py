@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import psycopg
 import pytest
 
@@ -12,6 +14,8 @@ from tidewheel.log.interface import EVENTS
 from tidewheel.log.memory import MemoryLog
 from tidewheel.runtime.reshard import reshard
 from tidewheel_projections import projector as module
+from tidewheel_projections import rebuild as rebuilding
+from tidewheel_projections.locks import Lock
 from tidewheel_projections.reads import list_runs
 from tidewheel_projections.rebuild import ReplayFailed, rebuild, verify
 
@@ -74,6 +78,24 @@ def test_a_running_projector_goes_on_with_the_rebuilt_tables(log: MemoryLog, dsn
         assert list_runs(reader, dag="dag_2", limit=10).items
         wait_until(lambda: bool(scalar(dsn, "SELECT paused FROM dags WHERE dag = 'dag_2'")), "the new event is there")
         assert verify(dsn, log) == []
+
+
+def test_of_two_at_once_the_second_is_refused_but_not_right_after_the_first(
+    log: MemoryLog, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server hears a moment later that a session has ended."""
+    project_all(log, dsn)
+    first = psycopg.connect(dsn, autocommit=True)
+    assert Lock.REPLAY.take(first)
+    ending = threading.Timer(0.3, first.close)
+    ending.start()
+    assert verify(dsn, log) == []
+    ending.join()
+    monkeypatch.setattr(rebuilding, "_ENDING_S_MAX", 0.2)
+    with psycopg.connect(dsn, autocommit=True) as other:
+        assert Lock.REPLAY.take(other)
+        with pytest.raises(ReplayFailed, match="another rebuild or verification of this database is under way"):
+            rebuild(dsn, log)
 
 
 #: What somebody might do, and what is to be found.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 
 import structlog
@@ -11,10 +11,12 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
+    ClusterMetadata,
     ConfigEntry,
     ConfigResource,
     NewTopic,
     ResourceType,
+    TopicMetadata,
 )
 
 from tidewheel.log.interface import TOPICS, LogMisconfigured, LogUnavailable, TopicSetting
@@ -22,10 +24,15 @@ from tidewheel.log.kafka.client import CONTACT_S_MAX, NO_ANSWER, NOT_REACHABLE, 
 from tidewheel.log.kafka.settings import REPLICATION, judge, wanted_config
 
 _CREATE_S_MAX = 30.0
+_PAUSE_S = 0.05
 #: Faults that one message names.
 _SHOWN_MAX = 5
 
 _log = structlog.get_logger("tidewheel.kafka")
+
+
+class _Missing(LogMisconfigured):
+    """A topic is not there, or the broker that was asked has not heard of it yet."""
 
 
 class KafkaTopics:
@@ -70,10 +77,10 @@ class KafkaTopics:
             for name, future in futures.items():
                 if self._was_created(name, future):
                     created.append(name.removeprefix(self._prefix))
-            self._wait_until_seen()
+        deadline = time.monotonic() + (_CREATE_S_MAX if wanted else 0.0)
         if repair:
-            self._repair()
-        self.check()
+            _once_seen(self._repair, deadline)
+        _once_seen(self.check, deadline)
         return created
 
     def check(self) -> None:
@@ -92,12 +99,7 @@ class KafkaTopics:
         """Every setting that matters, of every topic. Raises ``LogMisconfigured`` if a topic is missing."""
         admin = self._new_admin()
         present, brokers = existing(admin, self._servers, self._prefix)
-        missing = [self._prefix + topic for topic in TOPICS if topic not in present]
-        if missing:
-            raise LogMisconfigured(
-                f"no topic '{missing[0]}' on Kafka at {self._servers} ({len(missing)} missing): "
-                "run `tidewheel topics create`, or give the right prefix in the log's URL"
-            )
+        self._check_all_there(present)
         self._check_partitions(present)
         copies = self._copies(admin)
         return [
@@ -112,10 +114,9 @@ class KafkaTopics:
             metadata = admin.list_topics(timeout=CONTACT_S_MAX)
         except KafkaException as error:
             raise unavailable(self._servers, "asking for its topics", error) from error
-        return {
-            topic: min(len(found.replicas) for found in metadata.topics[self._prefix + topic].partitions.values())
-            for topic in TOPICS
-        }
+        present = _present(metadata, self._prefix)
+        self._check_all_there(present)
+        return {topic: min(len(one.replicas) for one in found.partitions.values()) for topic, found in present.items()}
 
     def _repair(self) -> None:
         wrong: dict[str, list[TopicSetting]] = {}
@@ -140,17 +141,7 @@ class KafkaTopics:
             answer(changed, self._servers, "changing topic settings")
         deadline = time.monotonic() + CONTACT_S_MAX  # what the controller knows reaches the brokers a moment later
         while time.monotonic() < deadline and any(s.verdict != "ok" and s.alterable for s in self.inspect()):
-            time.sleep(0.05)
-
-    def _wait_until_seen(self) -> None:
-        """A created topic takes a moment to reach the metadata that brokers answer with."""
-        deadline = time.monotonic() + _CREATE_S_MAX
-        admin = self._new_admin()
-        while time.monotonic() < deadline:
-            present, _ = existing(admin, self._servers, self._prefix)
-            if len(present) == len(TOPICS):
-                return
-            time.sleep(0.02)
+            time.sleep(_PAUSE_S)
 
     def _was_created(self, name: str, asked: Future[None]) -> bool:
         try:
@@ -165,6 +156,14 @@ class KafkaTopics:
         except TimeoutError:
             raise LogUnavailable(f"Kafka at {self._servers} does not answer (creating topic {name})") from None
         return True
+
+    def _check_all_there(self, present: Collection[str]) -> None:
+        missing = [self._prefix + topic for topic in TOPICS if topic not in present]
+        if missing:
+            raise _Missing(
+                f"no topic '{missing[0]}' on Kafka at {self._servers} ({len(missing)} missing): "
+                "run `tidewheel topics create`, or give the right prefix in the log's URL"
+            )
 
     def _check_partitions(self, present: Mapping[str, int]) -> None:
         for topic in TOPICS:
@@ -193,5 +192,21 @@ def existing(admin: AdminClient, servers: str, prefix: str) -> tuple[dict[str, i
         metadata = admin.list_topics(timeout=CONTACT_S_MAX)
     except KafkaException as error:
         raise unavailable(servers, "asking for its topics", error) from error
-    present = {topic: metadata.topics[prefix + topic] for topic in TOPICS if prefix + topic in metadata.topics}
-    return {topic: len(found.partitions) for topic, found in present.items()}, len(metadata.brokers)
+    return {topic: len(found.partitions) for topic, found in _present(metadata, prefix).items()}, len(metadata.brokers)
+
+
+def _present(metadata: ClusterMetadata, prefix: str) -> dict[str, TopicMetadata]:
+    """Our topics by short name; one that the broker knows by name only is not there yet."""
+    found = {topic: metadata.topics[prefix + topic] for topic in TOPICS if prefix + topic in metadata.topics}
+    return {topic: about for topic, about in found.items() if about.partitions}
+
+
+def _once_seen(look: Callable[[], None], deadline: float) -> None:
+    """Look at topics just created: each broker hears of them a moment later, and any of them may be asked."""
+    while True:
+        try:
+            return look()
+        except _Missing:
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(_PAUSE_S)
