@@ -140,9 +140,11 @@ def write_workflow(rng: random.Random, dag: str, *, schedule: bool) -> Workflow:
         number = rng.randrange(1, len(tasks))
         timeout_ms = rng.choice([None, None, 2_000, 60_000])
         action = _ask(rng, dag)
-        # One that starts itself does so once a run: a few at a time are 3^16 before its chains are too long.
-        items = None if action.dag == dag else tasks[number].for_each
-        tasks[number] = msgspec.structs.replace(tasks[number], action=action, timeout_ms=timeout_ms, for_each=items)
+        if action.dag != dag:
+            tasks[number] = msgspec.structs.replace(tasks[number], action=action, timeout_ms=timeout_ms)
+        elif schedule:
+            # Once a run: a few at a time are 3^16 before its chains are too long.
+            tasks[number] = msgspec.structs.replace(tasks[number], action=action, timeout_ms=timeout_ms, for_each=None)
     catchup = rng.choice(_CATCHUPS)
     overlap: Overlap = rng.choice(_OVERLAPS) if catchup != "all" else "queue"
     every = Schedule(every_ms=rng.choice([30_000, 150_000]), catchup=catchup, overlap=overlap)

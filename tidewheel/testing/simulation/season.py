@@ -24,8 +24,8 @@ from tidewheel.testing.simulation.services import URLS
 from tidewheel.testing.simulation.world import WORKERS, MakeReadModel, TroubledWorld
 from tidewheel.testing.world import START_MS
 
-#: So much time must be enough for everything to end once the trouble has: a few runs one after the other, each with
-#: instances that wait one after the other for 15 minutes.
+#: So much time must be enough for the next run to end once the trouble has: it may have a few tasks one after the other,
+#: each with instances that wait one after the other for 15 minutes.
 _REST_MS_MAX = 15_000_000
 #: Everybody acts at least so often. After half a lease's length without a turn, a scheduler forgives absences.
 _STRIDE_MS = 14_000
@@ -122,10 +122,13 @@ def _play(world: TroubledWorld, steps: int) -> None:
     world.advance(_WATCHED_MS, step_ms=_STRIDE_MS)
     _note(world, judge_punctuality(world))
     _retire(world)
-    begun = world.now
-    while world.now - begun < _REST_MS_MAX and _live(world) and not world.violations:
+    left, since = _live(world), world.now
+    while left and world.now - since < _REST_MS_MAX and not world.violations:
         world.advance(2 * _STRIDE_MS, step_ms=_STRIDE_MS)
         _note(world, world.follower.overdue())
+        before, left = left, _live(world)
+        if left != before:
+            since = world.now
     world.advance(_RETURN_MS, step_ms=_STRIDE_MS)
     _note(world, judge_rest(world))
     _note(world, judge_inputs(world))
@@ -149,7 +152,7 @@ def _differences(world: TroubledWorld) -> Iterator[str]:
 
 def _calm(world: TroubledWorld) -> None:
     """The trouble is over: everybody is there, nothing is paused or away, and all clocks are right."""
-    world.trouble = False
+    world.trouble, world.calm_at = False, world.now
     world.disarm()
     for name in world.names:
         world.back(name)
@@ -187,5 +190,6 @@ def _retire(world: TroubledWorld) -> None:
     world.settle()
 
 
-def _live(world: TroubledWorld) -> bool:
-    return any(live_runs(process.shards.values(), dag) for process in world.processes for dag in DAGS)
+def _live(world: TroubledWorld) -> int:
+    """How many runs live."""
+    return sum(len(live_runs(process.shards.values(), dag)) for process in world.processes for dag in DAGS)

@@ -289,12 +289,13 @@ class OpenWaits:
                 yield f"run {'/'.join(name)} goes on, and the task that asked for it wants it no more"
 
     def _is_ready(self, wait: _Wait, now: int) -> bool:
-        """Whether the service that is asked has been up for long enough to be asked again and to answer."""
+        """Whether the service that is asked has been up, in calm, for long enough to be asked again and to answer."""
         if wait.begun.waits_for != "http" or not self._world.waited_on:
             return False
         detail: dict[str, Any] = msgspec.json.decode(wait.begun.detail)
         patience_ms: int = detail["every_ms"] + _ANSWER_MS
-        return min(now - wait.touched, self._world.services.up_for_ms(detail["request"]["url"])) > patience_ms
+        calm_ms = now - max(wait.touched, self._world.calm_at)
+        return min(calm_ms, self._world.services.up_for_ms(detail["request"]["url"])) > patience_ms
 
     def _that_came_to(self, wait: _Wait) -> Iterator[Record]:
         if wait.begun.waits_for != "kafka" or not self._world.waited_on:

@@ -101,6 +101,8 @@ class TroubledWorld(World):
         self.definitions: dict[tuple[str, str], str] = {}
         #: Nothing new begins by itself any more.
         self.retired = False
+        #: When the trouble ended.
+        self.calm_at = 0
         self.mishap: Callable[[], None] = lambda: None
         self.sample: Callable[[], None] = lambda: None
         self.read_model = None if read_model is None else read_model(self.log)
