@@ -24,8 +24,8 @@ from tidewheel.testing.simulation.services import URLS
 from tidewheel.testing.simulation.world import WORKERS, MakeReadModel, TroubledWorld
 from tidewheel.testing.world import START_MS
 
-#: So much time must be enough for the next run to end once the trouble has: it may have a few tasks one after the other,
-#: each with instances that wait one after the other for 15 minutes.
+#: So much time must be enough for the next run to end once the trouble has: it may have a few tasks one after the
+#: other, each with instances that wait one after the other for 15 minutes.
 _REST_MS_MAX = 15_000_000
 #: Everybody acts at least so often. After half a lease's length without a turn, a scheduler forgives absences.
 _STRIDE_MS = 14_000
