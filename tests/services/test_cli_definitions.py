@@ -54,6 +54,31 @@ def test_good_files_pass(tmp_path: Path) -> None:
     assert (done.returncode, json.loads(done.stdout)) == (0, [])
 
 
+def test_yaml_of_other_tools_is_passed_over_in_a_directory_and_told(tmp_path: Path) -> None:
+    compose = tmp_path / "docker-compose.yml"
+    compose.write_text("services: {db: {image: postgres}}\n")
+    alone = tidewheel("validate", tmp_path)
+    assert alone.returncode == 1 and "no workflow file" in alone.stderr and "docker-compose.yml" in alone.stderr
+    (tmp_path / "a.yaml").write_text(GOOD)
+    told = tidewheel("validate", tmp_path)
+    assert told.stdout.splitlines() == [
+        f"passed over, since it has neither 'id' nor 'tasks' at the top: {compose}",
+        "1 file good",
+    ]
+    assert json.loads(tidewheel("validate", tmp_path, "--json").stdout) == []
+    named = tidewheel("validate", compose)
+    assert named.returncode == 1 and "needs the key 'tasks'" in named.stdout, "what is named is judged"
+    (tmp_path / "c.yaml").write_text("id: broken\ntasks: [\n")
+    assert tidewheel("validate", tmp_path).returncode == 1
+
+
+def test_validate_takes_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.yaml").write_text("id: hello\ntasks: [{id: a}]\n")
+    told = CliRunner().invoke(app, ["validate"])
+    assert told.exit_code == 1 and "a.yaml:2:9" in told.output, told.output
+
+
 def test_every_mistake_is_told_with_its_place(tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text(

@@ -17,6 +17,7 @@ from tidewheel_services.cli.app import app
 from tidewheel_services.cli.client import Client, Refused
 from tidewheel_services.cli.faults import explain
 from tidewheel_services.config import Settings
+from tidewheel_services.standalone import dev
 
 real_client = httpx.Client
 SOURCE = "`source DIR/.tidewheel/environment` first"
@@ -40,6 +41,14 @@ def test_a_file_is_no_directory_to_run(tmp_path: Path) -> None:
     done = tidewheel("dev", str(tmp_path / "hello.yaml"))
     assert done.exit_code == 2
     assert f"is a file; name its directory: `tidewheel dev {tmp_path}`" in done.stderr
+
+
+def test_dev_takes_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[Path] = []
+    monkeypatch.setattr(dev, "run_dev", lambda directory, **_: taken.append(directory))
+    monkeypatch.chdir(tmp_path)
+    done = tidewheel("dev")
+    assert (done.exit_code, taken) == (0, [tmp_path.resolve()]), done.output
 
 
 @pytest.mark.parametrize(

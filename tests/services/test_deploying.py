@@ -103,3 +103,24 @@ def test_half_a_file_is_no_version_and_one_that_is_replaced_is_not_removed(tmp_p
     deployer.look()
     clock[0] += SETTLE_NS
     assert deployer.look().removed == ("nightly",) and api.said[-1] == ("remove", "nightly")
+
+
+def test_yaml_of_other_tools_is_told_once_and_what_was_a_workflow_is_none_of_it(
+    tmp_path: Path, clock: list[int]
+) -> None:
+    api: Any = Api()
+    deployer = Deployer(tmp_path, api, tmp_path / "deployed.json", lambda pools: None)
+    write(tmp_path / "docker-compose.yml", "services: {}\n", NOW - SETTLE_NS)
+    write(tmp_path / "nightly.yaml", WHOLE, NOW - SETTLE_NS)
+    told = deployer.look()
+    assert (told.passed, told.mistakes) == ((tmp_path / "docker-compose.yml",), ())
+    assert not deployer.look()
+
+    write(tmp_path / "nightly.yaml", "# what is left of it\n", NOW)
+    clock[0] += SETTLE_NS
+    told = deployer.look()
+    assert (told.passed, told.removed, [one.code for one in told.mistakes]) == ((), (), ["empty"])
+
+    write(tmp_path / "docker-compose.yml", "id: other\ntasks: [{id: a, run: 'true'}]\n", clock[0])
+    clock[0] += SETTLE_NS
+    assert [dag for dag, _ in deployer.look().deployed] == ["other"]

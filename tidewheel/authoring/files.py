@@ -19,6 +19,8 @@ import msgspec
 
 from tidewheel.authoring.answer import Answer, Compiled
 from tidewheel.definition.load import Loaded, load_files, load_text, refuse
+from tidewheel.definition.meant import is_meant
+from tidewheel.definition.syntax import FILE_BYTES_MAX
 
 #: Building a DAG takes milliseconds; the rest is for what the file imports.
 EXECUTION_S_MAX: Final = 30.0
@@ -41,12 +43,13 @@ def is_python(path: Path) -> bool:
 
 
 def names_dags(path: Path) -> bool:
-    """Whether a Python file may define DAGs: it names ``tidewheel.authoring``."""
+    """Whether a file found in a directory is meant to define DAGs: Python that names ``tidewheel.authoring``, YAML
+    with a workflow's keys, or YAML that cannot be read, which is better told."""
     try:
         with path.open("rb") as stream:
-            return _MARK in stream.read()
+            return _MARK in stream.read() if is_python(path) else is_meant(stream.read(FILE_BYTES_MAX))
     except OSError:
-        return False
+        return not is_python(path)
 
 
 def project_of(path: Path) -> Path:

@@ -8,7 +8,7 @@ import typer
 
 from tidewheel_services.cli.client import Client, Refused
 from tidewheel_services.cli.faults import REFUSED, CliError, complain
-from tidewheel_services.cli.options import After, ApiUrl, Files, Json, Limit, Project, load_given, settings
+from tidewheel_services.cli.options import After, ApiUrl, Files, Json, Limit, Project, load_given, passed_over, settings
 from tidewheel_services.cli.output import plain, state, write, write_json, write_list
 from tidewheel_services.cli.runs import Dag
 
@@ -23,7 +23,13 @@ def deploy(
     as_json: Json = False,
 ) -> None:
     """Make workflow files the current version of their DAGs. Nothing is deployed if any file has a mistake."""
-    from tidewheel_services.cli.definitions import as_document, counted, mistakes_of, show_mistakes
+    from tidewheel_services.cli.definitions import (
+        as_document,
+        counted,
+        mistakes_of,
+        show_mistakes,
+        show_passed_over,
+    )
 
     loaded = load_given(files, project)
     mistakes = mistakes_of(loaded)
@@ -33,6 +39,8 @@ def deploy(
         else:
             show_mistakes(mistakes)
         raise CliError(f"nothing was deployed: {counted(len(mistakes), 'mistake')}")
+    if not as_json:
+        show_passed_over(passed_over(files))
     answers: list[Any] = []
     refused = 0
     with Client(settings(api=api)) as client:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tidewheel_services.cli.faults import REFUSED
-from tidewheel_services.cli.options import Files, Json, Project, files_given, load_given
+from tidewheel_services.cli.options import Json, Project, files_given, load_given, passed_over, passing_over
 from tidewheel_services.cli.output import console, plain, write, write_json
 
 if TYPE_CHECKING:
@@ -21,20 +21,28 @@ _SHOWN_MAX = 200
 
 
 def validate(
-    files: Files,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Workflow files in YAML or Python, or directories of them. Default: the current directory.",
+            show_default=False,
+        ),
+    ] = None,
     project: Project = None,
     as_json: Json = False,
 ) -> None:
     """Check workflow files: every mistake, with file, line and column. Exit code 1 if there is any. What several files
     say of each other and looks wrong is told as a warning, and Python that is not in the project."""
-    loaded = load_given(files, project)
-    mistakes, warnings = mistakes_of(loaded), warnings_of(loaded, files, project)
+    given = files or [Path()]
+    loaded = load_given(given, project)
+    mistakes, warnings = mistakes_of(loaded), warnings_of(loaded, given, project)
     if as_json:
         documents = [as_document(mistake) for mistake in mistakes]
         write_json(documents + [{**as_document(warning), "severity": "warning"} for warning in warnings])
     else:
         show_mistakes(mistakes)
         show_mistakes(warnings, "yellow")
+        show_passed_over(passed_over(given))
         bad = {mistake.file for mistake in mistakes}
         good = len({one.file for one in loaded} - bad)
         if mistakes:
@@ -96,6 +104,12 @@ def show_mistakes(mistakes: Iterable[Mistake], colour: str = "red") -> None:
             terminal.print(f"[bright_black]{gutter} |[/] {plain(line)}", soft_wrap=True)
             mark = " " * (mistake.column - 1) + "^"
             terminal.print(f"[bright_black]{' ' * len(gutter)} |[/] [{colour}]{mark}[/]", soft_wrap=True)
+
+
+def show_passed_over(files: Sequence[Path]) -> None:
+    """A line about the files of a directory that are taken for something else than workflows, if there are any."""
+    if files:
+        console().print(f"[bright_black]{plain(passing_over(files))}[/]", soft_wrap=True)
 
 
 def _line_of(mistake: Mistake) -> str | None:

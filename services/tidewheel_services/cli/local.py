@@ -46,7 +46,10 @@ def init(
 
 
 def dev(
-    directory: Annotated[Path, typer.Argument(help="Where the workflow files are.", show_default=False)],
+    directory: Annotated[
+        Path,
+        typer.Argument(help="Where the workflow files are. Default: the current directory.", show_default=False),
+    ] = Path(),
     port: Port = DEFAULT_API_PORT,
     slots: Annotated[
         int,

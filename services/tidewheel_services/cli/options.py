@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -56,6 +57,8 @@ After = Annotated[
     typer.Option("--after", help="Go on where a shorter list said that there is more.", show_default=False),
 ]
 
+#: Files that one line names.
+_PASSED_MAX = 5
 _ISO = re.compile(r"\d{4}-\d\d-\d\d")
 
 
@@ -88,19 +91,37 @@ def rfc3339(ms: int) -> str:
 
 
 def files_given(paths: list[Path], project: Path | None) -> dict[Path, Path]:
-    """The given files, and the YAML files and Python files with DAGs below given directories: each with its project."""
-    from tidewheel.authoring.files import is_python, names_dags, project_of
+    """The given files, and below given directories those that are meant as workflows: each with its project."""
+    from tidewheel.authoring.files import names_dags, project_of
 
     found: dict[Path, Path] = {}
     for path in paths:
         if path.is_dir():
-            inside = [one for one in files_below(path) if not is_python(one) or names_dags(one)]
+            inside = [one for one in files_below(path) if names_dags(one)]
             if not inside:
-                raise CliError(f"{path}: no workflow file (*.yaml, or *.py with DAGs) in this directory")
+                other = passed_over([path])
+                told = f"; {passing_over(other)}" if other else ""
+                raise CliError(f"{path}: no workflow file (*.yaml, or *.py with DAGs) in this directory{told}")
             found.update(dict.fromkeys(inside, project or path))
         else:
             found[path] = project or project_of(path)
     return found
+
+
+def passed_over(paths: list[Path]) -> list[Path]:
+    """The YAML files below given directories that are not meant as workflows."""
+    from tidewheel.authoring.files import is_python, names_dags
+
+    inside = [one for path in paths if path.is_dir() for one in files_below(path)]
+    return [one for one in inside if not is_python(one) and not names_dags(one)]
+
+
+def passing_over(files: Sequence[Path]) -> str:
+    """That these files are passed over, and why, in one line."""
+    more = f" and {len(files) - _PASSED_MAX:,} more" if len(files) > _PASSED_MAX else ""
+    named = ", ".join(str(file) for file in files[:_PASSED_MAX])
+    has = "it has" if len(files) == 1 else "they have"
+    return f"passed over, since {has} neither 'id' nor 'tasks' at the top: {named}{more}"
 
 
 def load_given(paths: list[Path], project: Path | None) -> tuple[Loaded, ...]:

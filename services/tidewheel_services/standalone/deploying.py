@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from tidewheel.authoring.files import Source, is_python, load_source
+from tidewheel.authoring.files import Source, is_python, load_source, names_dags
 from tidewheel.authoring.imports import check_imports
 from tidewheel.definition.links import check_links
 from tidewheel.definition.load import Loaded, Mistake
@@ -38,11 +38,13 @@ class Told(msgspec.Struct, frozen=True):
     faults: tuple[str, ...] = ()
     #: What may be wrong, and is deployed all the same.
     warnings: tuple[Mistake, ...] = ()
+    #: YAML files that are not meant as workflows.
+    passed: tuple[Path, ...] = ()
     #: There were mistakes at the last look, and are none now.
     mended: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.deployed or self.removed or self.mistakes or self.faults or self.warnings or self.mended)
+        return self != Told()
 
 
 class Deployer:
@@ -60,6 +62,7 @@ class Deployer:
         self._told: set[Mistake] = set()
         self._warned: set[Mistake] = set()
         self._told_faults: set[str] = set()
+        self._passed: set[Path] = set()
         self._settled = False
         self._files = Settling()
 
@@ -86,7 +89,8 @@ class Deployer:
         fresh_faults = tuple(fault for fault in faults if fault not in self._told_faults)
         mended = bool(self._told) and not mistakes
         self._told, self._told_faults = set(mistakes), set(faults)
-        return Told(tuple(deployed), tuple(removed), fresh, fresh_faults, self._warn(good), mended)
+        told = (tuple(deployed), tuple(removed), fresh, fresh_faults, self._warn(good), self._pass_over(), mended)
+        return Told(*told)
 
     def _read(self) -> bool:
         """Load the files that have changed; whether any has, came or went."""
@@ -107,9 +111,22 @@ class Deployer:
             changed += [path for path, (_, source) in self._sources.items() if is_python(path) and _is_bad(source)]
         for path in dict.fromkeys(changed):
             began_ns = time.time_ns()
-            source = load_source(path, self._directory)
+            source = self._load(path)
             self._sources[path] = (_stamps(source.files, began_ns), source)
         return bool(changed or gone)
+
+    def _load(self, path: Path) -> Source:
+        # What was a workflow is one with mistakes until its file is gone: half of one may have none of its keys.
+        if is_python(path) or self._name(path) in self._owners.values() or names_dags(path):
+            return load_source(path, self._directory)
+        return Source(dags=(), files=(path,))
+
+    def _pass_over(self) -> tuple[Path, ...]:
+        """The files that are passed over, each told once."""
+        found = {path for path, (_, source) in self._sources.items() if not source.dags and not is_python(path)}
+        fresh = tuple(sorted(found - self._passed))
+        self._passed = found
+        return fresh
 
     def _choose(self) -> tuple[dict[str, tuple[Path, Loaded]], list[Mistake]]:
         good: dict[str, tuple[Path, Loaded]] = {}

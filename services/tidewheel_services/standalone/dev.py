@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from tidewheel_services.cli.client import Client
-from tidewheel_services.cli.definitions import show_mistakes
+from tidewheel_services.cli.definitions import show_mistakes, show_passed_over
 from tidewheel_services.config import Settings
 from tidewheel_services.process_log import log_to_stderr
 from tidewheel_services.standalone.deploying import Deployer, Told
@@ -36,12 +36,15 @@ def run_dev(directory: Path, *, port: int, slots: int, verbose: bool, stop: thre
     try:
         with Client(engine.settings) as client:
             deployer = Deployer(directory, client, state / "deployed.json", engine.serve_pools)
-            _tell(terminal, deployer.look())
+            first = deployer.look()
+            _tell(terminal, first)
             count = f"{deployer.dags} DAG{'' if deployer.dags == 1 else 's'}"
             terminal.print(f"[bold green]up[/]: {count}; API at {engine.settings.api} (see {engine.settings.api}/docs)")
             terminal.print(f"state in {escape(str(state))}; Ctrl-C ends it, the next start goes on from here")
             environment = _write_environment(state, engine.settings)
             terminal.print(f"in other terminals: [bold]source {escape(environment)}[/]")
+            if not (deployer.dags or first.mistakes or first.faults):
+                terminal.print("no workflow yet: save one here and it is live; [bold]tidewheel init DIR[/] writes one")
             while not stop.wait(SOON_S if deployer.waiting else LOOK_S) and not engine.failed.is_set():
                 _tell(terminal, deployer.look())
     finally:
@@ -70,6 +73,7 @@ def _tell(terminal: Console, told: Told) -> None:
         show_mistakes(told.mistakes)
         terminal.print("[yellow]the last good version of each file with a mistake stays live[/]")
     show_mistakes(told.warnings, "yellow")
+    show_passed_over(told.passed)
     if told.mended:
         terminal.print("[green]no mistakes any more[/]")
     for fault in told.faults:
