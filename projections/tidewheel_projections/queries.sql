@@ -223,6 +223,19 @@ GROUP BY ordinal, instance >= 0, state, reason, pool, pool_slots, waits_for, CAS
 ORDER BY ordinal, min(instance), min(task)
 LIMIT %(limit)s::bigint
 
+-- name: list_lost_tasks
+-- Tasks of a run that failed, or did not run for it, those that are alike together. A reason may go on with a traceback.
+SELECT ordinal, instance >= 0 AS instances, state, attempt, reason, count(*) AS count,
+       (array_agg(task ORDER BY instance))[1:5] AS tasks
+FROM (SELECT ordinal, instance, task, state, CASE state WHEN 'failed' THEN attempt ELSE 0 END AS attempt,
+             CASE state WHEN 'failed' THEN split_part(reason, E'\n\n', 1) ELSE '' END AS reason
+      FROM tidewheel.tasks
+      WHERE dag = %(dag)s::text COLLATE "C" AND run_id = %(run_id)s::text COLLATE "C"
+        AND state IN ('failed', 'upstream_failed')) lost
+GROUP BY ordinal, instance >= 0, state, attempt, reason
+ORDER BY ordinal, min(instance), min(task)
+LIMIT %(limit)s::bigint
+
 -- name: get_queue_of_runs
 -- What the DAG's live runs come to, seen from one of them. Runs of backfills keep within bounds of their own, until
 -- somebody reopens them.

@@ -11,7 +11,7 @@ from tidewheel_projections.rows import Connection, fetched, first
 
 #: A task in one of these has not ended.
 OPEN_STATES = frozenset({"scheduled", "queued", "leased", "running", "deferred", "retrying"})
-#: Kinds of open tasks of one run that are told apart.
+#: Kinds of open, or lost, tasks of one run that are told apart.
 OPEN_MAX = 500
 
 
@@ -38,6 +38,20 @@ class OpenTasks(msgspec.Struct, frozen=True):
     retry_at: str | None
     resume_at: str | None
     timeout_at: str | None
+
+
+class LostTasks(msgspec.Struct, frozen=True):
+    """Tasks of a run that are ``failed`` in the same way, or ``upstream_failed``: ``count`` of them, of which ``tasks``
+    are the first five. ``reason``: how, without a traceback."""
+
+    ordinal: int
+    #: Whether they are instances of the task at ``ordinal``.
+    instances: bool
+    state: str
+    attempt: int
+    reason: str
+    count: int
+    tasks: list[str]
 
 
 class QueueOfRuns(msgspec.Struct, frozen=True):
@@ -103,6 +117,12 @@ def is_held(connection: Connection, lock: Lock) -> bool:
 def list_open_tasks(connection: Connection, dag: str, run_id: str) -> list[OpenTasks]:
     """Tasks of a run that have not ended, in the order of the definition, ``OPEN_MAX`` kinds of them at most."""
     return fetched(connection, OpenTasks, "list_open_tasks", {"dag": dag, "run_id": run_id, "limit": OPEN_MAX})
+
+
+def list_lost_tasks(connection: Connection, dag: str, run_id: str) -> list[LostTasks]:
+    """Tasks of a run that failed, or did not run for those, in the order of the definition, ``OPEN_MAX`` kinds of them
+    at most."""
+    return fetched(connection, LostTasks, "list_lost_tasks", {"dag": dag, "run_id": run_id, "limit": OPEN_MAX})
 
 
 def get_queue_of_runs(connection: Connection, dag: str, run_id: str) -> QueueOfRuns:

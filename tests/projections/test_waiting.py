@@ -100,6 +100,33 @@ def test_open_tasks_that_are_alike_are_counted_together(writer: JournalWriter, d
     assert (found[1].worker, found[1].attempt) == ("w", 1)
 
 
+def test_what_failed_alike_is_counted_together_without_tracebacks(writer: JournalWriter, dsn: str) -> None:
+    def failed(index: int, message: str) -> e.TaskFailed:
+        where = {"dag": "d", "run_id": "asked", "task": f"extract[{index}]", "attempt": 1, "worker": "w"}
+        times = {"at": START, "started_at": START, "ended_at": START}
+        return e.TaskFailed(**where, **times, kind="exception", message=message)
+
+    writer.write(
+        deployed("d"),
+        created("asked", START),
+        started("asked"),
+        task(e.TaskExpanded, "extract", attempt=0, items=8, first=0, values=str(list(range(8)))),
+        *(task(e.TaskQueued, f"extract[{index}]", pool="p", pool_slots=1) for index in range(8)),
+        *(failed(index, f"KeyError: 'x'\n\nTraceback {index}") for index in range(7)),
+        failed(7, "exit status 1"),
+        task(e.TaskUpstreamFailed, "load", attempt=0, reason="x"),
+    )
+    project_all(writer.to, dsn)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        found = waiting.list_lost_tasks(connection, "d", "asked")
+    assert [(one.state, one.instances, one.count, one.attempt, one.reason, one.tasks[0]) for one in found] == [
+        ("failed", True, 7, 1, "KeyError: 'x'", "extract[0]"),
+        ("failed", True, 1, 1, "exit status 1", "extract[7]"),
+        ("upstream_failed", False, 1, 0, "", "load"),
+    ]
+    assert len(found[0].tasks) == 5
+
+
 def test_a_lock_that_somebody_holds_is_seen_by_others(writer: JournalWriter, dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as connection, psycopg.connect(dsn, autocommit=True) as holder:
         assert not waiting.is_held(connection, Lock.WAITER)

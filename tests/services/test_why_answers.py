@@ -103,7 +103,7 @@ def test_tasks_wait_for_workers_needs_room_and_people(site: Site, engine: Log) -
         site.why("chores", "r", yes="approval", join="no_worker")
     finally:
         narrow.stop(drain_s=1)
-    site.why("chores", "r", "third", third="ended")
+    site.why("chores", "r", "third", third="failed")
 
 
 def test_a_slot_that_replaces_a_run_waits_for_its_end_and_a_sub_workflow_for_its_turn(site: Site, engine: Log) -> None:
@@ -144,6 +144,33 @@ def test_that_nobody_decides_comes_before_everything_else(site: Site, start_api:
     elsewhere: httpx.Client = start_api(MemoryLog(partitions=4), projected)
     reasons = elsewhere.get("/api/v1/dags/alone/runs/r/why").json()["reasons"]
     assert [reason["code"] for reason in reasons] == ["no_scheduler", "no_worker"]
+
+
+def test_a_run_that_failed_says_where_and_what_to_do(site: Site, engine: Log) -> None:
+    def fail() -> None:
+        raise ValueError("no such table")
+
+    worker = Worker(engine, {"failing": 2}, {"fail": fail}, name="failing")
+    worker.start()
+    try:
+        site.deploy(
+            "id: broken\ntasks:\n  - {id: load, pool: failing, python: fail, retries: 1, retry: {delay: 1s}}\n"
+            "  - {id: after, needs: [load], run: 'true'}\n"
+        )
+        site.start("broken", "r")
+        site.why("broken", "r", run="ended", load="failed", after="ended")
+    finally:
+        worker.stop(drain_s=1)
+    said = site.command("why", "broken", "r").splitlines()
+    assert said[1:3] == [
+        "load: failed after 2 attempts: ValueError: no such table",
+        "after: did not run, since something upstream failed (upstream_failed)",
+    ]
+    assert said[3:] == site.command("show", "broken", "r").splitlines()[-5:], "the table has the reasons"
+    assert said[3] == "next:" and said[4].endswith(" tidewheel logs broken r load")
+    site.why("broken", "r", "after", after="ended", load="failed")
+    waited = CliRunner().invoke(app, ["trigger", "broken", "--run-id", "r", "--wait", "--api", str(site.api.base_url)])
+    assert waited.exit_code == 1 and said[1] in waited.output and said[4] in waited.output
 
 
 def test_what_is_not_there_is_named(site: Site) -> None:

@@ -68,7 +68,11 @@ def tell_started(
     if as_json:
         write_json(run)
     else:
+        from tidewheel_services.cli.waiting import explain
+
         write(f"{run['state']}{': ' + run['reason'] if run['reason'] else ''}")
+        for line in explain(client, run, failures=True):
+            write(line)
     if run["state"] != "success":
         raise typer.Exit(REFUSED)
 

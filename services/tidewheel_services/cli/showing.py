@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Annotated, Any
 
 import typer
@@ -68,11 +68,12 @@ def show_details(client: Client, shown: dict[str, Any]) -> None:
     """Table, timeline and reasons, for people."""
     from tidewheel_services.cli.deadlines import upcoming
     from tidewheel_services.cli.timeline import draw
-    from tidewheel_services.cli.waiting import explain_waiting
+    from tidewheel_services.cli.waiting import explain
 
     run = shown["run"]
     draw(run, shown["tasks"], shown["attempts"])
-    for line in (*history(run, shown["decisions"]), *relatives(run, shown["children"]), *explain_waiting(client, run)):
+    told = (history(run, shown["decisions"]), relatives(run, shown["children"]), explain(client, run, failures=False))
+    for line in chain.from_iterable(told):
         write(line)
     if run["state"] not in _ENDED:
         version = client.get("dags", run["dag"], "versions", run["version"])

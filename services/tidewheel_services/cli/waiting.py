@@ -1,4 +1,4 @@
-"""The command `why`: why a run, a task or a DAG is not going on, as the API says it; and the same for `show`."""
+"""The command `why`: why a run, a task or a DAG is not going on, or failed, as the API says it; others use it too."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from tidewheel_services.cli.client import Client
+from tidewheel_services.cli.mending import steps
 from tidewheel_services.cli.options import ApiUrl, Json, settings
 from tidewheel_services.cli.output import write, write_json
 from tidewheel_services.cli.runs import Dag
@@ -25,24 +26,29 @@ def why(
     api: ApiUrl = "",
     as_json: Json = False,
 ) -> None:
-    """Say why a run or a task does not go on, or when a DAG runs next."""
+    """Say why a run or a task does not go on or failed, and what to do; or when a DAG runs next."""
     with Client(settings(api=api)) as client:
         where = ("dags", dag) if run_id is None else ("dags", dag, "runs", run_id)
         found = client.get(*where, "why", task=task)
     if as_json:
         write_json(found)
         return
-    for line in reasons(found):
+    for line in (*reasons(found), *steps(found, task)):
         write(line)
     if not found["reasons"]:
         write(f"{run_id} {_without_reason(found['state'])}")
 
 
-def explain_waiting(client: Client, run: Mapping[str, Any]) -> list[str]:
-    """A line for each reason why a run that has not ended does not go on."""
-    if run["state"] not in ("queued", "running"):
-        return []
-    return list(reasons(client.get("dags", run["dag"], "runs", run["run_id"], "why")))
+def explain(client: Client, run: Mapping[str, Any], *, failures: bool) -> Iterator[str]:
+    """A line for each reason why a run does not go on, and for each thing to do should it have failed; with
+    ``failures`` also for what failed."""
+    if run["state"] in ("queued", "running", "failed"):
+        found = client.get("dags", run["dag"], "runs", run["run_id"], "why")
+        if run["state"] != "failed":
+            yield from reasons(found)
+        elif failures:
+            yield from reasons({**found, "reasons": [reason for reason in found["reasons"] if reason["tasks"]]})
+        yield from steps(found)
 
 
 def reasons(found: Mapping[str, Any]) -> Iterator[str]:

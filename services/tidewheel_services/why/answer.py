@@ -17,8 +17,9 @@ from tidewheel_projections.locks import Lock
 from tidewheel_projections.rows import Connection
 from tidewheel_projections.views import DagRow, ProjectorRow, RunDetail, RunRow, TaskDetail
 from tidewheel_services.why.dags import DagFacts, why_no_run
+from tidewheel_services.why.ended import why_ended, why_failed
 from tidewheel_services.why.pools import PoolFacts
-from tidewheel_services.why.reason import Reason, Why, of_tasks
+from tidewheel_services.why.reason import Reason, Why
 from tidewheel_services.why.runs import paused, why_queued
 from tidewheel_services.why.shards import why_silent
 from tidewheel_services.why.tasks import WATCHED_BY_WAITER, RunFacts, why_task, why_tasks
@@ -55,8 +56,10 @@ class _Known(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=False):
 def why_run(connection: Connection, run: RunDetail, task: TaskDetail | None = None) -> Draft:
     """Why the run does not go on, or the task of it."""
     if task is not None and task.state not in waiting.OPEN_STATES:
-        because = f": {task.reason}" if task.reason else ""
-        return Draft(of_tasks("ended", f"it has ended as {task.state}{because}", [task.task], 1))
+        lost = waiting.list_lost_tasks(connection, run.dag, run.run_id)
+        return Draft(*why_ended(task, lost, _written(connection, run)))
+    if run.state == "failed":
+        return Draft(*why_failed(run, waiting.list_lost_tasks(connection, run.dag, run.run_id)))
     if run.state not in ("queued", "running"):
         return Draft()
     if run.state == "queued":

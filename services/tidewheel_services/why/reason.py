@@ -57,6 +57,7 @@ Code = Literal[
     "leased",
     "running",
     "cancelling",
+    "failed",
     "ended",
 ]
 
@@ -65,8 +66,8 @@ NAMED_MAX = 5
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
-    """Why ``count`` tasks wait, of which ``tasks`` are the first five; without tasks it is the run, or the DAG.
-    ``until``: when that is over by itself at the latest, where it is known."""
+    """Why ``count`` tasks wait, or how they ended, of which ``tasks`` are the first five; without tasks it is the run,
+    or the DAG. ``until``: when that is over by itself at the latest, where it is known."""
 
     code: Code
     message: str
@@ -76,8 +77,8 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a run of a DAG, or a task of it, does not go on; of an empty ``run_id`` why the DAG has no further run.
-    ``more``: how many kinds of waiting tasks are not among the reasons."""
+    """Why a run of a DAG, or a task of it, does not go on or failed; of an empty ``run_id`` why the DAG has no further
+    run. ``more``: how many kinds of tasks are not among the reasons."""
 
     dag: str
     run_id: str

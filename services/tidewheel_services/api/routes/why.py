@@ -25,12 +25,14 @@ OfTask = Annotated[str | None, Query(max_length=300, description="Only of this t
 
 @read.get(
     "/dags/{dag}/runs/{run_id}/why",
-    summary="Why does a run not go on?",
-    responses=shapes.gives(Why, "The reasons; none if it has ended, or all that is left of it is at work."),
+    summary="Why does a run not go on, or why did it fail?",
+    responses=shapes.gives(Why, "The reasons; none if it did not fail, or all that is left of it is at work."),
 )
 def explain_run(dag: DagName, run_id: RunName, api: Api, task: OfTask = None) -> Response:
     """What each task that is not at work waits for, or what the run itself waits for: a stable `code` and a sentence.
-    First comes whatever keeps everything from being decided. Of a single task also that it is at work, or how it ended.
+    First comes whatever keeps everything from being decided. Of a run that failed: which tasks did, after how many
+    attempts, with what error, and which did not run for those. Of a single task also that it is at work, or how it
+    ended.
     """
 
     def query(connection: reads.Connection) -> tuple[Draft, views.RunDetail]:
