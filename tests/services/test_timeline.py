@@ -46,9 +46,18 @@ def test_of_many_instances_those_that_say_most_are_shown_and_the_rest_counted(
     rows = [line.split()[0] for line in lines[2:] if line.strip()]
     assert {"load[9000]", "load[9001]", "load[9003]"} <= set(rows)
     (rest,) = [line for line in lines if "more" in line]
-    assert "9,980 more" in rest
-    assert "8,984 success, 996 scheduled" in rest
+    assert "8,984 more" in rest and "8,984 success" in rest
+    assert sum("996 scheduled" in line and line.startswith("load[9004], …") for line in lines) == 1
     assert rows[-1] == "join"
+
+
+def test_instances_that_wait_alike_are_one_row(capsys: pytest.CaptureFixture[str]) -> None:
+    waits = [task(f"ask[{n}]", 0, "deferred", n, reason="waits for an approval") for n in range(4)]
+    other = [task(f"ask[{n}]", 0, "deferred", n, reason="waits for a record") for n in range(4, 7)]
+    draw(RUN, [task("ask", 0, "deferred"), *waits, *other, task("ask[7]", 0, "running", 7)], [])
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
+    assert [words[0] for words in lines] == ["ask", "ask[4]", "ask[5]", "ask[6]", "ask[7]", "ask[0],"]
+    assert " ".join(lines[-1]) == "ask[0], … 4 deferred waits for an approval"
 
 
 def test_reasons_name_what_they_are_said_of() -> None:

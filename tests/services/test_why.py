@@ -220,6 +220,26 @@ def test_what_is_being_ended() -> None:
     assert reason.message == "is being ended (wrong day), and so is the run that it waits for"
 
 
+def test_instances_that_wait_each_for_its_own_are_one_reason_if_they_are_many() -> None:
+    def waiting(count: int) -> list[OpenTasks]:
+        approval = {"waits_for": "approval", "reason": "waits for an approval"}
+        return [
+            open_task(f"load[{index}]", "deferred", timeout_at=f"2026-01-0{index + 1}T00:00:00Z", **approval)
+            for index in range(count)
+        ]
+
+    assert [one.tasks for one in why(*waiting(3))] == [("load[0]",), ("load[1]",), ("load[2]",)]
+    (reason,) = why(*waiting(7))
+    assert (reason.code, reason.count, reason.until) == ("approval", 7, "2026-01-07T00:00:00Z")
+    assert reason.tasks == tuple(f"load[{index}]" for index in range(5))
+    assert reason.message == (
+        "each for its own; load[0]: waits for an approval; `tidewheel approve d r 'load[0]'` gives it"
+    )
+    retries = [open_task(f"load[{index}]", "retrying", 2, reason=f"exit status {index}") for index in range(4)]
+    *apart, folded = why(open_task("list", "retrying", reason="x"), open_task("join", "retrying"), *retries)
+    assert ([one.tasks for one in apart], folded.count) == ([("list",), ("join",)], 8)
+
+
 def test_what_is_at_work_is_told_only_if_it_is_asked_for() -> None:
     at_work = open_task("list", "running", started_at=AT)
     assert why(at_work) == []

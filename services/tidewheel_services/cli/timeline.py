@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -17,6 +17,9 @@ from tidewheel_services.cli.output import STATE_STYLES, console, plain, size, st
 _WIDTH = 44
 #: Instances of one mapped task that are shown, and which come first.
 _INSTANCES_MAX = 20
+#: Instances that wait alike and are shown one by one; more of them are one row.
+_ALIKE_MAX = 3
+_WAITING = ("scheduled", "queued", "deferred")
 #: Between what an exception says and its traceback; and how many tracebacks are shown.
 _TRACE = "\n\n"
 _TRACES_MAX = 3
@@ -32,6 +35,14 @@ class Span(NamedTuple):
     end: float
     style: str
     waiting: bool
+
+
+class Row(NamedTuple):
+    """A task; or the first of instances that are ``like_it``, itself among them; or those that are ``left_out``."""
+
+    task: Mapping[str, Any]
+    like_it: Sequence[Mapping[str, Any]] = ()
+    left_out: Sequence[Mapping[str, Any]] = ()
 
 
 def draw(run: Mapping[str, Any], tasks: Iterable[Mapping[str, Any]], attempts: Iterable[Mapping[str, Any]]) -> None:
@@ -61,11 +72,17 @@ def draw(run: Mapping[str, Any], tasks: Iterable[Mapping[str, Any]], attempts: I
     table.add_column(_scale(length), no_wrap=True)
     table.add_column("why", overflow="fold")
     rows = list(_shown(list(tasks)))
-    for task, left_out in rows:
-        if left_out:
-            counts = ", ".join(f"{count:,} {name}" for name, count in Counter(one["state"] for one in left_out).items())
-            table.add_row(f"[bright_black]… {len(left_out):,} more[/]", f"[bright_black]{counts}[/]")
+    for row in rows:
+        if row.like_it:
+            count = f"{len(row.like_it):,} {row.task['state']}"
+            table.add_row(f"{plain(row.task['task'])}, …", _dim(count), "", "", "", plain(_first(row.task["reason"])))
             continue
+        if row.left_out:
+            counts = Counter(one["state"] for one in row.left_out)
+            told = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+            table.add_row(_dim(f"… {len(row.left_out):,} more"), _dim(told))
+            continue
+        task = row.task
         tries = by_task[task["task"]]
         spans = [span for attempt in tries for span in _spans(attempt, end)]
         table.add_row(
@@ -77,22 +94,29 @@ def draw(run: Mapping[str, Any], tasks: Iterable[Mapping[str, Any]], attempts: I
             plain(_why(task, tries)),
         )
     terminal.print(table)
-    for line in _traces(task for task, _ in rows if task):
+    for line in _traces(row.task for row in rows if row.task):
         terminal.print(plain(line), style="bright_black", soft_wrap=True)
 
 
-def _shown(tasks: list[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], list[Mapping[str, Any]]]]:
-    """The rows in order. Of a mapped task's many instances those that say most, and then all that are left out."""
+def _shown(tasks: list[Mapping[str, Any]]) -> Iterator[Row]:
+    """The rows in order. Of a mapped task's many instances those that say most, then those that wait alike, each kind
+    in one row, and then all that are left out."""
     for _, group in groupby(tasks, key=lambda task: task["ordinal"]):
         rows = list(group)
-        mapped = [task for task in rows if task["instance"] is None]
-        instances = [task for task in rows if task["instance"] is not None]
+        yield from (Row(task) for task in rows if task["instance"] is None)
+        alike: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
+        for task in rows:
+            if task["instance"] is not None and task["state"] in _WAITING:
+                alike[task["state"], task["reason"]].append(task)
+        many = [kind for kind in alike.values() if len(kind) > _ALIKE_MAX]
+        folded = {task["task"] for kind in many for task in kind}
+        instances = [task for task in rows if task["instance"] is not None and task["task"] not in folded]
         telling = sorted(instances, key=lambda task: _TELLING.get(task["state"], len(_TELLING)))[:_INSTANCES_MAX]
         kept = {task["task"] for task in telling}
-        for task in (*mapped, *(task for task in instances if task["task"] in kept)):
-            yield task, []
+        yield from (Row(task) for task in instances if task["task"] in kept)
+        yield from (Row(kind[0], like_it=kind) for kind in many)
         if len(instances) > len(telling):
-            yield {}, [task for task in instances if task["task"] not in kept]
+            yield Row({}, left_out=[task for task in instances if task["task"] not in kept])
 
 
 def _spans(attempt: Mapping[str, Any], now: float) -> list[Span]:
@@ -120,6 +144,10 @@ def _bar(spans: Iterable[Span], begin: float, length: float) -> Text:
     for char, style in cells:
         bar.append(char, style)
     return bar
+
+
+def _dim(text: str) -> str:
+    return f"[bright_black]{text}[/]"
 
 
 def _scale(length: float) -> str:

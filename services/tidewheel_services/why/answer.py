@@ -22,7 +22,7 @@ from tidewheel_services.why.pools import PoolFacts
 from tidewheel_services.why.reason import Reason, Why
 from tidewheel_services.why.runs import paused, why_queued
 from tidewheel_services.why.shards import why_silent
-from tidewheel_services.why.tasks import WATCHED_BY_WAITER, RunFacts, why_task, why_tasks
+from tidewheel_services.why.tasks import WATCHED_BY_WAITER, RunFacts, why_tasks, why_these
 from tidewheel_services.why.watch import ShardWatch
 from tidewheel_services.why.written import Written, written
 
@@ -66,7 +66,7 @@ def why_run(connection: Connection, run: RunDetail, task: TaskDetail | None = No
         return Draft(*_queued(connection, run, _dag(connection, run.dag)), decided_in=[run.dag])
     facts = _facts(connection, run, task)
     asked = () if task is None else _asked(facts, task)
-    reasons = [why_task(facts, tasks) for tasks in asked] or why_tasks(facts)
+    reasons = list(why_these(facts, asked)) or why_tasks(facts)
     return Draft(*reasons, decided_in=[run.dag, *facts.pools])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import cast
 
@@ -22,6 +22,8 @@ from tidewheel_services.why.written import Written, WrittenTask
 WATCHED_BY_WAITER = ("http", "kafka")
 #: Needs that one reason names.
 _NEEDS_MAX = 5
+#: Reasons of instances of one task that differ only in their words and are told one by one.
+_OWN_MAX = 3
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,9 +45,33 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 def why_tasks(facts: RunFacts) -> Iterator[Reason]:
     """A reason for each kind of open task that is not at work, in the order of the definition."""
-    for tasks in facts.tasks:
-        if tasks.state != "running" or tasks.reason or facts.run.cancel_requested_at:
-            yield why_task(facts, tasks)
+    at_rest = (
+        tasks for tasks in facts.tasks if tasks.state != "running" or tasks.reason or facts.run.cancel_requested_at
+    )
+    return why_these(facts, at_rest)
+
+
+def why_these(facts: RunFacts, several: Iterable[OpenTasks]) -> Iterator[Reason]:
+    """A reason for each kind of these. Where many instances of one task wait for the same, but each for its own, as for
+    approvals, they are one reason, that of the first."""
+    alike: dict[tuple[object, ...], list[Reason]] = {}
+    for tasks in several:
+        reason = why_task(facts, tasks)
+        own = () if tasks.instances else tasks.tasks
+        alike.setdefault((tasks.ordinal, reason.code, *own), []).append(reason)
+    for reasons in alike.values():
+        if len(reasons) > _OWN_MAX:
+            yield _folded(reasons)
+        else:
+            yield from reasons
+
+
+def _folded(reasons: Sequence[Reason]) -> Reason:
+    names = [name for reason in reasons for name in reason.tasks]
+    message = f"each for its own; {names[0]}: {reasons[0].message}"
+    untils = [reason.until for reason in reasons if reason.until is not None]
+    latest = max(untils) if len(untils) == len(reasons) else None
+    return of_tasks(reasons[0].code, message, names, sum(reason.count for reason in reasons), latest)
 
 
 def why_task(facts: RunFacts, tasks: OpenTasks) -> Reason:
