@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from scenes import NOW, definition, workflow
-
+from tests.core.scenes import NOW, definition, workflow
 from tidewheel.core import commands as c
 from tidewheel.core.rules import Rules
 from tidewheel.core.state import Dag

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import msgspec
-from scenes import NOW
 
+from tests.core.scenes import NOW
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.decide import decide

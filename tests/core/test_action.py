@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from scenes import PlainEvaluator, task
 
+from tests.core.scenes import PlainEvaluator, task
 from tidewheel.core.action import encode_action, fixed_action, render_action
 from tidewheel.core.assignment import ContainerSpec, HttpSpec, PythonSpec, RunSpec, Text
 from tidewheel.core.expressions import ExpressionError, Scope

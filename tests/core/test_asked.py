@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from related import REPORT, Site, asks
-from scenes import task, workflow
 
+from tests.core.related import REPORT, Site, asks
+from tests.core.scenes import task, workflow
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from scenes import enqueued, leased
 
+from tests.core.scenes import enqueued, leased
 from tidewheel.core import events as e
 from tidewheel.core.attempt import OfAttempt, attempt_fields, attempt_key
 from tidewheel.core.commands import ExpireLease

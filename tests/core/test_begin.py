@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from scenes import NOW, RULES, in_run, task, workflow
-from waiting import wait
-
+from tests.core.scenes import NOW, RULES, in_run, task, workflow
+from tests.core.waiting import wait
 from tidewheel.core import events as e
 from tidewheel.core.decide.begin import begin_task
 from tidewheel.core.decide.decision import Decision

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from mapped import WHERE, begun, kinds, lease
-from scenes import NOW, task
-
+from tests.core.mapped import WHERE, begun, kinds, lease
+from tests.core.scenes import NOW, task
 from tidewheel.core import commands as c
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from scenes import NOW, RULES, in_run, leased, queued, task, workflow
 
+from tests.core.scenes import NOW, RULES, in_run, leased, queued, task, workflow
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.decide import resend_leases

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 from immutables import Map
-from mapped import CEL, WHERE, begun, fail, kinds, lease, succeed
-from scenes import NOW, definition, task, workflow
 
+from tests.core.mapped import CEL, WHERE, begun, fail, kinds, lease, succeed
+from tests.core.scenes import NOW, definition, task, workflow
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.mail import StopAttempt

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from immutables import Map
-from scenes import definition, task, workflow
 
+from tests.core.scenes import definition, task, workflow
 from tidewheel.core.clearing import below, cleared_tasks
 from tidewheel.core.graph import define
 from tidewheel.core.mapping import Fan

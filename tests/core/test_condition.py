@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from mapped import begun, kinds, succeed
-from scenes import NOW, task
-from waiting import HOUR, wait, waiting
-
+from tests.core.mapped import begun, kinds, succeed
+from tests.core.scenes import NOW, task
+from tests.core.waiting import HOUR, wait, waiting
 from tidewheel.core import events as e
 from tidewheel.core.workflow import Concurrency, HttpWait, KafkaWait, Schedule, Task, WaitFor
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from scenes import NOW, RULES, created, definition, deployed, in_run, started, task, workflow
 
+from tests.core.scenes import NOW, RULES, created, definition, deployed, in_run, started, task, workflow
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.deadlines import schedule_due

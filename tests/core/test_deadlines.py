@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from scenes import NOW, RULES, deployed, in_run, joined, leased, pool, queued, succeeded, task, workflow
-
+from tests.core.scenes import NOW, RULES, deployed, in_run, joined, leased, pool, queued, succeeded, task, workflow
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.attempt import AttemptFields

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from scenes import NOW, RULES, in_run, task, workflow
-
+from tests.core.scenes import NOW, RULES, in_run, task, workflow
 from tidewheel.core import events as e
 from tidewheel.core.decide.decision import Decision
 from tidewheel.core.decide.defer import defer

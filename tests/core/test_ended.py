@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from immutables import Map
-from scenes import definition, task, workflow
 
+from tests.core.scenes import definition, task, workflow
 from tidewheel.core.ended import ended_run, keep, restored
 from tidewheel.core.graph import Definition, Tally, define
 from tidewheel.core.mapping import Fan

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from mapped import begun, fail, succeed
-from scenes import task
 
+from tests.core.mapped import begun, fail, succeed
+from tests.core.scenes import task
 from tidewheel.core import events as e
 from tidewheel.core.workflow import TriggerRule
 from tidewheel.testing.playbook import Outcome

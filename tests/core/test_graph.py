@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scenes import definition, task, workflow
 
+from tests.core.scenes import definition, task, workflow
 from tidewheel.core.graph import Tally, define, judge
 from tidewheel.core.transitions import TaskPhase
 from tidewheel.core.workflow import TriggerRule

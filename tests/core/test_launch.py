@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from related import CEL, REPORT, Site, asks
-from scenes import task, workflow
 
+from tests.core.related import CEL, REPORT, Site, asks
+from tests.core.scenes import task, workflow
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.child import DEPTH_MAX, child_run_id

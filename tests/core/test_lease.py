@@ -5,8 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from msgspec.structs import replace
-from scenes import NOW, PlainEvaluator, created, deployed, in_run, leased, queued, started, succeeded, task, workflow
 
+from tests.core.scenes import (
+    NOW,
+    PlainEvaluator,
+    created,
+    deployed,
+    in_run,
+    leased,
+    queued,
+    started,
+    succeeded,
+    task,
+    workflow,
+)
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.decide import resend_leases

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from mapped import CEL, WHERE, begun, fail, kinds, lease, succeed
-from scenes import NOW, task
 
+from tests.core.mapped import CEL, WHERE, begun, fail, kinds, lease, succeed
+from tests.core.scenes import NOW, task
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.deadlines import AT_ONCE, timers_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from mapped import WHERE, begun, fail, kinds, lease, succeed
-from scenes import NOW, definition, task, workflow
 
+from tests.core.mapped import WHERE, begun, fail, kinds, lease, succeed
+from tests.core.scenes import NOW, definition, task, workflow
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.mail import StopAttempt

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from related import REPORT, Site, asks
-from scenes import task, workflow
-
+from tests.core.related import REPORT, Site, asks
+from tests.core.scenes import task, workflow
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.child import Child, child_of

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from mapped import WHERE, begun, kinds, lease, succeed
-from scenes import NOW, task
-
+from tests.core.mapped import WHERE, begun, kinds, lease, succeed
+from tests.core.scenes import NOW, task
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.deadlines import timers_of

@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from mapped import CEL, WHERE
 from msgspec.structs import replace
-from scenes import NOW, definition, task, workflow
 
+from tests.core.mapped import CEL, WHERE
+from tests.core.scenes import NOW, definition, task, workflow
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.digests import digest_in

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scenes import NOW, RULES, deployed, leased, succeeded, task, workflow
-
+from tests.core.scenes import NOW, RULES, deployed, leased, succeeded, task, workflow
 from tests.core.test_backfill import FIRE, HOUR, HOURLY, dag, start
 from tidewheel.core import commands as c
 from tidewheel.core import events as e

@@ -7,8 +7,8 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scenes import task
 
+from tests.core.scenes import task
 from tidewheel.core.commands import FailureKind
 from tidewheel.core.retry import budget_of, delay_ms, is_retried, retry_at
 from tidewheel.core.workflow import Retry, RetryKind

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from scenes import NOW, RULES, created, deployed, in_run, leased, queued, started, succeeded, task, workflow
 
+from tests.core.scenes import NOW, RULES, created, deployed, in_run, leased, queued, started, succeeded, task, workflow
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.fold import run

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from scenes import RULES, created, deployed, leased, queued, started, succeeded, task, workflow
 
+from tests.core.scenes import RULES, created, deployed, leased, queued, started, succeeded, task, workflow
 from tidewheel.core.scope import rfc3339, scope_of
 from tidewheel.core.state import Dag
 from tidewheel.testing.playbook import given

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given as forall
 from hypothesis import strategies as st
-from scenes import NOW, RULES, enqueued, granted, joined, pool
 
+from tests.core.scenes import NOW, RULES, enqueued, granted, joined, pool
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.decide import decide

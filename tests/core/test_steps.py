@@ -8,9 +8,9 @@ from typing import Any
 import mapped
 import msgspec
 import pytest
-from mapped import CEL, WHERE, fail, kinds, lease, succeed
-from scenes import NOW, task
 
+from tests.core.mapped import CEL, WHERE, fail, kinds, lease, succeed
+from tests.core.scenes import NOW, task
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.deadlines import AT_ONCE, due_at, timers_of

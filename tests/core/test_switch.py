@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from mapped import CEL, begun, fail, kinds, succeed
-from scenes import NOW, definition, task, workflow
 
+from tests.core.mapped import CEL, begun, fail, kinds, succeed
+from tests.core.scenes import NOW, definition, task, workflow
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.state import Dag

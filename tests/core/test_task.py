@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from scenes import NOW, RULES, created, in_run, leased, queued, started, succeeded, task, workflow
 
+from tests.core.scenes import NOW, RULES, created, in_run, leased, queued, started, succeeded, task, workflow
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.mail import LeaseRenewed, StopAttempt

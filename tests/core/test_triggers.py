@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from scenes import NOW, RULES, definition, task
-
+from tests.core.scenes import NOW, RULES, definition, task
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.state import Dag

@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from mapped import WHERE, begun, kinds
-from scenes import NOW, RULES, task
-from waiting import HOUR, LATER, resume, wait
 
+from tests.core.mapped import WHERE, begun, kinds
+from tests.core.scenes import NOW, RULES, task
+from tests.core.waiting import HOUR, LATER, resume, wait
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.deadlines import armed_by, due_at, timers_of

@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from mapped import CEL, WHERE, begun, kinds, succeed
-from scenes import NOW, created, definition, deployed, started, task, workflow
-from waiting import HOUR
 
+from tests.core.mapped import CEL, WHERE, begun, kinds, succeed
+from tests.core.scenes import NOW, created, definition, deployed, started, task, workflow
+from tests.core.waiting import HOUR
 from tidewheel.core import commands as c
 from tidewheel.core import events as e
 from tidewheel.core.decide import watch

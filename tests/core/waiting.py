@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mapped import WHERE
-from scenes import NOW
-
+from tests.core.mapped import WHERE
+from tests.core.scenes import NOW
 from tidewheel.core import commands as c
 from tidewheel.core.waits import Wait
 from tidewheel.core.workflow import Task, TimeWait, WaitFor

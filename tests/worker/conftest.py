@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from engine import Engine
-
+from tests.worker.engine import Engine
 from tidewheel.worker import Executor, Worker, postbox
 from tidewheel_services.worker.container import Containers
 from tidewheel_services.worker.http import Http
@@ -22,10 +18,13 @@ from tidewheel_services.worker.shell import Shell
 from tidewheel_services.worker.site import Site
 from tidewheel_services.worker.supervision import Supervisor
 
-# Closing waits for one read: a hundred tests should not wait a hundred times.
-postbox.WAIT_S = 0.02
-
 StartWorker = Callable[..., Worker]
+
+
+@pytest.fixture(autouse=True)
+def _short_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing waits for one read: a hundred tests should not wait a hundred times."""
+    monkeypatch.setattr(postbox, "WAIT_S", 0.02)
 
 
 @pytest.fixture

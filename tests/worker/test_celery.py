@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import StartWorker, wait_until
-from engine import Engine
 
+from tests.worker.conftest import StartWorker, wait_until
+from tests.worker.engine import Engine
 from tidewheel.core.assignment import PythonSpec, call_of
 from tidewheel.core.commands import ReportCancelled
 from tidewheel.core.workflow import Celery

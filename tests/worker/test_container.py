@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import StartWorker, wait_until, written
-from engine import Engine, run
 
+from tests.worker.conftest import StartWorker, wait_until, written
+from tests.worker.engine import Engine, run
 from tidewheel.core.assignment import ContainerSpec, Secret
 from tidewheel.core.commands import ReportCancelled
 from tidewheel_services.worker.container import ARGUMENTS_VARIABLE, ENGINE_VARIABLE

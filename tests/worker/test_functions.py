@@ -6,9 +6,9 @@ import threading
 import time
 
 import pytest
-from conftest import StartWorker, wait_until
-from engine import Engine, python, run
 
+from tests.worker.conftest import StartWorker, wait_until
+from tests.worker.engine import Engine, python, run
 from tidewheel.core.assignment import PythonSpec, Secret
 from tidewheel.core.commands import (
     JoinPool,

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import wait_until, written
-from test_shell import alive
 
 import tidewheel.worker
 import tidewheel_services.worker
+from tests.worker.conftest import wait_until, written
+from tests.worker.test_shell import alive
 
 PIDS = ("shell.self", "shell.child", "python.self", "python.child")
 

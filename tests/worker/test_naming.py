@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from engine import Engine, python
 
+from tests.worker.engine import Engine, python
 from tidewheel.core.commands import JoinPool, LeavePool, ReportSuccess
 from tidewheel.core.mail import NameClaim
 from tidewheel.worker import NameTaken, Worker

@@ -6,9 +6,9 @@ import threading
 import time
 
 import pytest
-from conftest import StartWorker
-from engine import Engine, python
 
+from tests.worker.conftest import StartWorker
+from tests.worker.engine import Engine, python
 from tidewheel.core.commands import (
     JoinPool,
     LeavePool,

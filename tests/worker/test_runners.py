@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import StartWorker, wait_until, written
-from engine import Engine, python
-from test_shell import alive
 
+from tests.worker.conftest import StartWorker, wait_until, written
+from tests.worker.engine import Engine, python
+from tests.worker.test_shell import alive
 from tidewheel.core.assignment import PythonSpec, Secret
 from tidewheel.core.commands import ReportCancelled, ReportFailure, ReportHeartbeat, ReportStarted
 

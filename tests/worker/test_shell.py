@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import StartWorker, wait_until, written
-from engine import Engine, run
 
+from tests.worker.conftest import StartWorker, wait_until, written
+from tests.worker.engine import Engine, run
 from tidewheel.core.assignment import Secret
 from tidewheel.core.commands import ReportCancelled, ReportHeartbeat, ReportStarted
 from tidewheel_services.worker.processes import with_cookie

@@ -7,10 +7,9 @@ import threading
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "services"), str(Path(__file__).parent)]
+sys.path[:0] = [str(ROOT), str(ROOT / "services")]
 
-from engine import Engine, python, run  # noqa: E402
-
+from tests.worker.engine import Engine, python, run  # noqa: E402
 from tidewheel_services.cli.processes import stop_on_signals  # noqa: E402
 from tidewheel_services.worker.main import serve  # noqa: E402
 
