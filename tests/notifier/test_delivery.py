@@ -30,6 +30,26 @@ def test_a_refusal_is_told_without_the_urls_secrets(
     assert delivery.send("t", "b", "info") == ""
 
 
+def loggers() -> dict[str, tuple[object, ...]]:
+    """Everything that is set about each logger of this process."""
+    known = {name: one for name, one in logging.root.manager.loggerDict.items() if isinstance(one, logging.Logger)}
+    return {
+        name: (one.level, one.propagate, one.disabled, [*one.handlers], [*one.filters]) for name, one in known.items()
+    }
+
+
+def test_no_logger_of_the_process_is_changed_by_it(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
+    before = loggers()
+    with caplog.at_level(logging.DEBUG):
+        assert Delivery(receiver.target("ops")).send("t", "b", "info") == ""
+        with pytest.raises(Unusable):
+            Delivery(Target("ops", "nosuchservice://hunter2"))
+        assert caplog.text == ""
+        logging.getLogger("apprise").warning("said by another user of the library")
+    assert "said by another" in caplog.text
+    assert loggers() == before
+
+
 def test_who_does_not_answer_is_left_alone_until_the_try_has_ended(receiver: Receiver) -> None:
     delivery = Delivery(receiver.target("ops", "?rto=60"), try_s=0.2)
     receiver.hanging.set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from tidewheel_services.notifier.targets import Target
 from tidewheel_services.notifier.wording import Kind
@@ -50,16 +50,12 @@ class Delivery:
         """``said`` gets what went wrong; empty: it was delivered."""
         from apprise import NotifyType
 
-        heard = _Heard()
-        logger = logging.getLogger("apprise")
-        logger.addHandler(heard)
-        try:
-            delivered = bool(self._service.notify(body=body, title=title, notify_type=NotifyType(kind)))
-        except BaseException as error:  # whatever a plug-in does, exiting included, it is this try that failed
-            said.append(f"{type(error).__name__}: {error}")
-            return
-        finally:
-            logger.removeHandler(heard)
+        with _Heard() as heard:
+            try:
+                delivered = bool(self._service.notify(body=body, title=title, notify_type=NotifyType(kind)))
+            except BaseException as error:  # whatever a plug-in does, exiting included, it is this try that failed
+                said.append(f"{type(error).__name__}: {error}")
+                return
         if not delivered:
             said.extend(heard.lines or ["the service did not take it"])
 
@@ -67,14 +63,9 @@ class Delivery:
 def _service(target: Target) -> NotifyBase:
     import apprise
 
-    # What the library says is kept as the reason of a failed try; it goes nowhere else, for it may hold URLs.
-    logger = logging.getLogger("apprise")
-    logger.propagate = False
-    logger.setLevel(logging.WARNING)
-    # At lower levels this one names every address it calls.
-    logging.getLogger("urllib3").setLevel(logging.WARNING)
     asset = apprise.AppriseAsset(app_id="Tidewheel", app_desc="Tidewheel notifications", async_mode=False)
-    found: Any = apprise.Apprise.instantiate(target.url, asset=asset, suppress_exceptions=True)
+    with _Heard():
+        found: Any = apprise.Apprise.instantiate(target.url, asset=asset, suppress_exceptions=True)
     if found is None:
         raise Unusable(
             f"the URL of target '{target.name}' is not understood: the service is unknown, or something is missing"
@@ -83,14 +74,38 @@ def _service(target: Target) -> NotifyBase:
     return service
 
 
-class _Heard(logging.Handler):
-    """What the library says in this thread."""
+class _Heard(logging.Filter):
+    """Takes what the library logs in this thread while it is entered; nobody else gets it, for it may hold URLs.
+
+    It changes nothing for other threads, and nothing for good: loggers belong to the whole process.
+    """
 
     def __init__(self) -> None:
-        super().__init__(logging.WARNING)
+        super().__init__()
         self._thread = threading.get_ident()
+        self._loggers: list[logging.Logger] = []
+        #: Warnings of the library itself.
         self.lines: list[str] = []
 
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.thread == self._thread:
+    def __enter__(self) -> Self:
+        loggers = list(logging.root.manager.loggerDict.items())
+        # urllib3 names every address it calls; a filter hears only its own logger, not those below it.
+        self._loggers = [
+            logger
+            for name, logger in loggers
+            if isinstance(logger, logging.Logger) and name.partition(".")[0] in ("apprise", "urllib3")
+        ]
+        for logger in self._loggers:
+            logger.addFilter(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for logger in self._loggers:
+            logger.removeFilter(self)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.thread != self._thread:
+            return True
+        if record.levelno >= logging.WARNING and record.name == "apprise":
             self.lines.append(record.getMessage())
+        return False
