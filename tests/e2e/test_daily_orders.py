@@ -94,10 +94,9 @@ def surroundings(directory: Path) -> Iterator[Surroundings]:
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{CLEAN['PATH']}",
     }
     with receiving() as quarantine:
-        host, port = quarantine.server.server_address[:2]
         patch(
             flows / "daily_orders.yaml",
-            ("https://ops.example.com/", f"http://{host!s}:{port}/"),
+            ("https://ops.example.com/", f"http://{quarantine.address}/"),
             ("/scratch/", f"{directory}/scratch/"),
             # No slot comes due, whatever the time is: its run would have the only place of `max_runs`.
             ("# start: 2026-01-01", "start: 2100-01-01"),

@@ -9,10 +9,8 @@ import base64
 import hashlib
 import json
 import shlex
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ import pytest
 from psycopg import sql
 
 from tests.e2e.running import Process, document, eventually, tidewheel
+from tests.http_service import Answer, Request, http_service
 from tidewheel.log.interface import DEAD_LETTERS, TOPICS, TRIGGERS, Append, LogError
 from tidewheel.log.opening import open_log
 from tidewheel.wire.codec import decode
@@ -32,20 +31,14 @@ PASSWORD = 'p@ss/"wörd"\\ with\N{KEY} 1234567'
 LARGE = 2 * 1024 * 1024
 
 
-class Echo(BaseHTTPRequestHandler):
+def echo_of(request: Request) -> Answer:
     """Answers with what it was asked with."""
-
-    def do_GET(self) -> None:
-        given = self.headers["Authorization"]
-        body = json.dumps({"you said": given}).replace("/", "\\/").encode() if "json" in self.path else given.encode()
-        self.send_response(500 if "fail" in self.path else 200)
-        self.send_header("Content-Type", "application/json" if "json" in self.path else "text/plain")
-        self.send_header("X-Echo", given)
-        self.end_headers()
-        self.wfile.write(b"-" * 480 * ("fail" in self.path) + body)
-
-    def log_message(self, *_: object) -> None:
-        """Quietly."""
+    given, fails = request.headers["authorization"], "fail" in request.path
+    headers, pad = {"X-Echo": given}, b"-" * 480 * fails
+    if "json" in request.path:
+        body = json.dumps({"you said": given}).replace("/", "\\/").encode()
+        return Answer(200, pad + body, "application/json", headers)
+    return Answer(500 if fails else 200, pad + given.encode(), headers=headers)
 
 
 PYTHON = """
@@ -113,11 +106,8 @@ def secretive(url: str, proof: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def echo() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with http_service(echo_of) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -17,6 +14,7 @@ from confluent_kafka import Producer
 from tests.e2e.installation import WAIT_S, Installation, installed
 from tests.e2e.journals import events_of
 from tests.e2e.running import eventually
+from tests.http_service import Answer, Request, http_service, in_json
 from tidewheel.core import events as e
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
@@ -40,37 +38,20 @@ class Service:
     """Says that nothing is ready for a run until it is. ``on_request`` is called before each answer."""
 
     def __init__(self) -> None:
+        self.url = ""
         self.ready: set[str] = set()
         self.on_request: Callable[[], None] = lambda: None
-        service = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                service.on_request()
-                body = json.dumps({"ready": self.path.lstrip("/") in service.ready}).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: Any) -> None:
-                """Not in a test's output."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
+    def answer(self, request: Request) -> Answer:
+        self.on_request()
+        return in_json({"ready": request.path.lstrip("/") in self.ready})
 
 
 @pytest.fixture
 def service() -> Iterator[Service]:
     found = Service()
-    thread = threading.Thread(target=found.server.serve_forever, daemon=True)
-    thread.start()
-    yield found
-    found.server.shutdown()
-    found.server.server_close()
-    thread.join(10)
+    with http_service(found.answer) as found.url:
+        yield found
 
 
 @pytest.fixture

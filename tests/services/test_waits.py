@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from tests.http_service import Answer, Request, http_service, in_json
 from tidewheel.definition.expressions import CelEvaluator
 from tidewheel.log.feeds import open_feed
 from tidewheel.log.interface import Log
@@ -94,34 +93,19 @@ class Export:
     """A service whose export is ready at the third request; it wants a token."""
 
     def __init__(self) -> None:
+        self.url = ""
         self.asked: list[str] = []
-        outer = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                outer.asked.append(f"{self.path} {self.headers['X-Token']}")
-                body = json.dumps({"state": "ready" if len(outer.asked) >= 3 else "busy", "url": "s3://x"}).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
+    def answer(self, request: Request) -> Answer:
+        self.asked.append(f"{request.path} {request.headers.get('x-token')}")
+        return in_json({"state": "ready" if len(self.asked) >= 3 else "busy", "url": "s3://x"})
 
 
 @pytest.fixture
 def export() -> Iterator[Export]:
     service = Export()
-    thread = threading.Thread(target=service.server.serve_forever, daemon=True)
-    thread.start()
-    yield service
-    service.server.shutdown()
-    service.server.server_close()
+    with http_service(service.answer) as service.url:
+        yield service
 
 
 def no_records(name: str) -> Records:

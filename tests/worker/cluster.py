@@ -6,12 +6,13 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import yaml
+
+from tests.http_service import Answer, Request, http_service, in_json
 
 #: What a pod is, one ask after another; the last one stays.
 Story = list[dict[str, Any]]
@@ -57,23 +58,18 @@ class Cluster:
 
     @contextmanager
     def serve(self, kubeconfig: Path) -> Iterator[None]:
-        server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        context = {"cluster": "c", "user": "u"}
-        settings = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "x",
-            "contexts": [{"name": "x", "context": context}],
-            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
-            "users": [{"name": "u", "user": {}}],
-        }
-        kubeconfig.write_text(yaml.safe_dump(settings))
-        try:
+        with http_service(self._answer) as url:
+            context = {"cluster": "c", "user": "u"}
+            settings = {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "x",
+                "contexts": [{"name": "x", "context": context}],
+                "clusters": [{"name": "c", "cluster": {"server": url}}],
+                "users": [{"name": "u", "user": {}}],
+            }
+            kubeconfig.write_text(yaml.safe_dump(settings))
             yield
-        finally:
-            server.shutdown()
-            server.server_close()
 
     # --- what is asked ------------------------------------------------------------------------------------------
 
@@ -107,48 +103,25 @@ class Cluster:
         found = [job for job in self.jobs.values() if selector.items() <= job["metadata"]["labels"].items()]
         return 200, {"kind": "JobList", "items": found}
 
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        cluster = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def _do(self) -> None:
-                url = urlsplit(self.path)
-                parts = url.path.strip("/").split("/")
-                query = parse_qs(url.query)
-                text = query.get("labelSelector", [""])[0]
-                selector = dict(pair.split("=", 1) for pair in text.split(",") if pair)
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                with cluster.lock:
-                    match self.command, parts:
-                        case "POST", ["apis", "batch", "v1", "namespaces", _, "jobs"]:
-                            self._answer(*cluster.create(json.loads(body)))
-                        case "GET", ["apis", "batch", "v1", "namespaces", _, "jobs"]:
-                            self._answer(*cluster.listed(selector))
-                        case "GET", ["apis", "batch", "v1", "namespaces", _, "jobs", name]:
-                            found = cluster.jobs.get(name)
-                            self._answer(*((200, found) if found else (404, {"message": "not found"})))
-                        case "DELETE", ["apis", "batch", "v1", "namespaces", _, "jobs", name]:
-                            self._answer(*cluster.delete(name))
-                        case "GET", ["api", "v1", "namespaces", _, "pods"]:
-                            self._answer(*cluster.pods(selector))
-                        case "GET", ["api", "v1", "namespaces", _, "pods", _, "log"]:
-                            self._send(200, "text/plain", cluster.log.encode())
-                        case _:
-                            self._answer(500, {"message": f"unknown: {self.command} {self.path}"})
-
-            do_GET = do_POST = do_DELETE = _do  # noqa: N815
-
-            def _answer(self, code: int, answer: Any) -> None:
-                self._send(code, "application/json", json.dumps(answer).encode())
-
-            def _send(self, code: int, kind: str, data: bytes) -> None:
-                self.send_response(code)
-                self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, *_: object) -> None:
-                """Quiet."""
-
-        return Handler
+    def _answer(self, request: Request) -> Answer:
+        url = urlsplit(request.path)
+        text = parse_qs(url.query).get("labelSelector", [""])[0]
+        selector = dict(pair.split("=", 1) for pair in text.split(",") if pair)
+        with self.lock:
+            match request.method, url.path.strip("/").split("/"):
+                case "POST", ["apis", "batch", "v1", "namespaces", _, "jobs"]:
+                    code, answer = self.create(json.loads(request.body))
+                case "GET", ["apis", "batch", "v1", "namespaces", _, "jobs"]:
+                    code, answer = self.listed(selector)
+                case "GET", ["apis", "batch", "v1", "namespaces", _, "jobs", name]:
+                    found = self.jobs.get(name)
+                    code, answer = (200, found) if found else (404, {"message": "not found"})
+                case "DELETE", ["apis", "batch", "v1", "namespaces", _, "jobs", name]:
+                    code, answer = self.delete(name)
+                case "GET", ["api", "v1", "namespaces", _, "pods"]:
+                    code, answer = self.pods(selector)
+                case "GET", ["api", "v1", "namespaces", _, "pods", _, "log"]:
+                    return Answer(200, self.log.encode())
+                case _:
+                    code, answer = 500, {"message": f"unknown: {request.method} {request.path}"}
+        return in_json(answer, code)

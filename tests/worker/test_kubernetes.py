@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster import Cluster, ended, running, waiting
-from conftest import StartWorker, wait_until
-from engine import Engine
 
+from tests.worker.cluster import Cluster, ended, running, waiting
+from tests.worker.conftest import StartWorker, wait_until
+from tests.worker.engine import Engine
 from tidewheel.core.assignment import PythonSpec, call_of
 from tidewheel.core.commands import ReportCancelled
 from tidewheel.core.workflow import Kubernetes
