@@ -13,6 +13,7 @@ import pytest
 import structlog
 
 from tests.postgres import fresh_database, open_postgres
+from tests.process_state import unchanged
 from tidewheel.testing.kafka_broker import open_broker
 
 # As the processes write it: drawing a traceback with all its local values, as the library does unasked, takes seconds.
@@ -38,10 +39,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _own_log_lines() -> Iterator[None]:
-    """What a test sets about log lines, as a command does that it calls, ends with it."""
+def _process_as_found() -> Iterator[None]:
+    """No test changes what belongs to the process for those after it.
+
+    What it sets about log lines, as a command does that it calls, ends with it.
+    """
     before = structlog.get_config()
-    yield
+    with unchanged():
+        yield
     structlog.configure(**before)
 
 

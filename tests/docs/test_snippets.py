@@ -65,7 +65,8 @@ def test_the_embedded_worker_runs_its_workflow_and_the_journal_is_replayed(
     ):
         producer.send(Append(COMMANDS, b"embedded", encode(command)))
     stop = threading.Event()
-    worker = threading.Thread(target=snippet("docs/workers.md")["serve"], args=(stop,))
+    embedded = snippet("docs/workers.md")
+    worker = threading.Thread(target=embedded["serve"], args=(stop,))
     worker.start()
     monkeypatch.setenv("DAG", "embedded")
     outputs: dict[str, Any] = {}
@@ -78,5 +79,6 @@ def test_the_embedded_worker_runs_its_workflow_and_the_journal_is_replayed(
     stop.set()
     worker.join(20)
     producer.close()
+    embedded["log"].close()
     assert outputs["list"] == ["2026-01-31/a.csv", "2026-01-31/b.csv"]
     assert outputs["load"] == {"loaded": "2026-01-31/a.csv"}

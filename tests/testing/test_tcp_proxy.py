@@ -33,10 +33,13 @@ class Server:
         self.got: list[int] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address: tuple[str, int] = self._listener.getsockname()
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)  # closing alone does not wake who accepts
         self._listener.close()
+        self._thread.join(PATIENCE_S)
 
     def _accept(self) -> None:
         while True:
