@@ -17,13 +17,14 @@ CHECKPOINT_EVENTS = 300
 def main() -> None:
     """Run until told to stop; settings come from the environment, as for the command."""
     log_to_stderr()
-    run_scheduler(
-        Settings.from_environment(),
-        stop_on_signals(),
-        fallback_name=sys.argv[0],
-        lease_ms=LEASE_MS,
-        checkpoint_events=CHECKPOINT_EVENTS,
-    )
+    with stop_on_signals() as stop:
+        run_scheduler(
+            Settings.from_environment(),
+            stop,
+            fallback_name=sys.argv[0],
+            lease_ms=LEASE_MS,
+            checkpoint_events=CHECKPOINT_EVENTS,
+        )
 
 
 if __name__ == "__main__":

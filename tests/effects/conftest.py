@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -29,23 +30,16 @@ def dsn(postgres_server: str) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def s3(monkeypatch_module: pytest.MonkeyPatch) -> Iterator[str]:
-    """The address of a server with the bucket ``effects``; its credentials are in the environment."""
+def s3() -> Iterator[dict[str, Any]]:
+    """How fsspec is told of a server with the bucket ``effects``."""
     import boto3
     from moto.server import ThreadedMotoServer
 
-    for name, value in {"ACCESS_KEY_ID": "any", "SECRET_ACCESS_KEY": "any", "DEFAULT_REGION": "us-east-1"}.items():
-        monkeypatch_module.setenv(f"AWS_{name}", value)
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     address = "http://{}:{}".format(*server.get_host_and_port())
-    boto3.client("s3", endpoint_url=address).create_bucket(Bucket="effects")
-    yield address
+    region, key = {"region_name": "us-east-1"}, "any"
+    client = boto3.client("s3", endpoint_url=address, aws_access_key_id=key, aws_secret_access_key=key, **region)
+    client.create_bucket(Bucket="effects")
+    yield {"endpoint_url": address, "key": key, "secret": key, "client_kwargs": region}
     server.stop()
-
-
-@pytest.fixture(scope="module")
-def monkeypatch_module() -> Iterator[pytest.MonkeyPatch]:
-    """``monkeypatch`` for as long as a module's tests run."""
-    with pytest.MonkeyPatch.context() as patch:
-        yield patch

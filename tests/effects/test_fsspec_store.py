@@ -7,6 +7,7 @@ import secrets
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,8 +26,8 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
         case "memory":
             return lambda: FsspecStore(f"memory://{name}")
         case _:
-            address = request.getfixturevalue("s3")
-            return lambda: FsspecStore(f"s3://effects/{name}", endpoint_url=address)
+            server = request.getfixturevalue("s3")
+            return lambda: FsspecStore(f"s3://effects/{name}", **server)
 
 
 def test_a_value_is_replaced_only_by_who_has_seen_it(opened: Open) -> None:
@@ -90,13 +91,14 @@ def test_what_a_killed_writer_left_is_no_value(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/x", "simplecache::memory://x", "zip://x::memory://y.zip"])
-def test_what_cannot_create_atomically_is_refused(url: str) -> None:
+def test_what_cannot_create_atomically_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if url.startswith("zip"):
         import io
         import zipfile
 
         from fsspec.implementations.memory import MemoryFileSystem
 
+        monkeypatch.setattr(MemoryFileSystem, "store", {})  # one for the whole process
         empty = io.BytesIO()
         zipfile.ZipFile(empty, "w").close()
         MemoryFileSystem().pipe_file("/y.zip", empty.getvalue())
@@ -104,8 +106,8 @@ def test_what_cannot_create_atomically_is_refused(url: str) -> None:
         FsspecStore(url)
 
 
-def test_a_server_that_ignores_the_condition_is_found_out(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = FsspecStore(f"s3://effects/{secrets.token_hex(4)}", endpoint_url=s3)
+def test_a_server_that_ignores_the_condition_is_found_out(s3: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    store = FsspecStore(f"s3://effects/{secrets.token_hex(4)}", **s3)
     honest = store._filesystem.pipe_file
 
     def deaf(path: str, data: bytes, mode: str) -> object:

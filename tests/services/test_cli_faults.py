@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import get_args
 
@@ -16,6 +17,7 @@ from tidewheel_services.cli import client, runs, waits
 from tidewheel_services.cli.app import app
 from tidewheel_services.cli.client import Client, Refused
 from tidewheel_services.cli.faults import explain
+from tidewheel_services.cli.processes import stop_on_signals
 from tidewheel_services.config import Settings
 from tidewheel_services.standalone import dev
 
@@ -103,3 +105,19 @@ def test_a_schedule_is_listed_as_it_is_written(monkeypatch: pytest.MonkeyPatch) 
     }  # fmt: skip
     monkeypatch.setattr(client.Client, "get", lambda *_, **__: {"items": [dag], "next": None})
     assert "every 1d" in tidewheel("dags").stdout
+
+
+def test_a_command_gives_signals_back_to_who_had_them() -> None:
+    def handler(number: int, frame: object) -> None:
+        heard.append(number)
+
+    heard: list[int] = []
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        with stop_on_signals() as stop:
+            signal.raise_signal(signal.SIGTERM)
+            assert stop.is_set()
+        signal.raise_signal(signal.SIGTERM)
+        assert heard == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)

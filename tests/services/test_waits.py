@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
 from tests.http_service import Answer, Request, http_service, in_json
 from tidewheel.definition.expressions import CelEvaluator
@@ -36,23 +37,20 @@ def api(start_api: Callable[..., httpx.Client], engine: Log, projected: str) -> 
     return start_api(engine, projected)
 
 
-def cli(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+def cli(*arguments: str) -> tuple[int, str]:
     """Exit status and output of a command."""
-    with pytest.raises(SystemExit) as ended:
-        app([*arguments])
-    return int(ended.value.code or 0), capsys.readouterr().out
+    done = CliRunner().invoke(app, [*arguments])
+    return done.exit_code, done.stdout
 
 
-def test_a_person_decides(
-    api: httpx.Client, eventually: Callable[..., Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_person_decides(api: httpx.Client, eventually: Callable[..., Any]) -> None:
     run = "/api/v1/dags/close_month/runs/march"
     assert api.post("/api/v1/dags", content=CLOSE, headers=YAML).status_code == 201
     assert api.post("/api/v1/dags/close_month/runs", json={"run_id": "march"}).status_code == 201
     at = ("--api", str(api.base_url))
 
     def waits() -> list[dict[str, Any]]:
-        return json.loads(cli(capsys, "waits", "close_month", "--json", *at)[1])  # type: ignore[no-any-return]
+        return json.loads(cli("waits", "close_month", "--json", *at)[1])  # type: ignore[no-any-return]
 
     found = eventually(lambda: len(here := waits()) == 2 and here)
     assert [(one["task"], one["waits_for"], one["state"]) for one in found] == [
@@ -61,13 +59,13 @@ def test_a_person_decides(
     ]
     assert found[0]["wait"] == {"roles": ["finance", "cfo"]}
     assert found[0]["reason"].startswith("waits for an approval by finance or cfo, until ")
-    shown = cli(capsys, "show", "close_month", "march", *at)[1]
+    shown = cli("show", "close_month", "march", *at)[1]
     assert "tidewheel approve close_month march approve" in shown
 
     place = ("close_month", "march", "approve", *at)
-    status, _ = cli(capsys, "approve", *place, "--role", "clerk")
+    status, _ = cli("approve", *place, "--role", "clerk")
     assert status != 0
-    status, said = cli(capsys, "approve", *place, "--by", "ann", "--role", "cfo", "--reason", "as the bank says")
+    status, said = cli("approve", *place, "--by", "ann", "--role", "cfo", "--reason", "as the bank says")
     assert (status, said.strip()) == (0, "approved")
     again = api.post(f"{run}/tasks/approve/approval", json={"approve": False})
     assert again.status_code == 409 and "attempt 1 is success" in again.json()["detail"]

@@ -23,7 +23,6 @@ project = Path(sys.argv[1])
     "    time.sleep(1000)\n"
 )
 engine = Engine()
-stop = stop_on_signals()
 SHELL = """
 setsid sleep 1000 & echo $! > shell.child
 echo $$ > shell.self
@@ -39,6 +38,7 @@ def assign() -> None:
 
 
 threading.Thread(target=assign, daemon=True).start()
-serve(engine.log, {"default": 4}, project, grace_s=0.5, stop_event=stop, name="w1", drain_s=0.5)
+with stop_on_signals() as stop:
+    serve(engine.log, {"default": 4}, project, grace_s=0.5, stop_event=stop, name="w1", drain_s=0.5)
 for ending in (*engine.endings("t1"), *engine.endings("t2")):
     print(type(ending).__name__, getattr(ending, "kind", ""), flush=True)

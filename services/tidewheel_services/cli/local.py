@@ -66,7 +66,8 @@ def dev(
     if not directory.is_dir():
         raise CliError(f"{directory} is no directory; `tidewheel init {directory}` makes one", UNREACHABLE)
     try:
-        run_dev(directory.resolve(), port=port, slots=slots, verbose=verbose, stop=stop_on_signals())
+        with stop_on_signals() as stop:
+            run_dev(directory.resolve(), port=port, slots=slots, verbose=verbose, stop=stop)
     except CannotRun as error:
         raise CliError(str(error), UNREACHABLE) from None
 

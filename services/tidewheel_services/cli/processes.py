@@ -44,10 +44,10 @@ def scheduler(
     from tidewheel_services.scheduler.main import run_scheduler
 
     surroundings = settings(log=log, instance=name)
-    with _process(metrics_host, metrics_port) as show:
+    with stop_on_signals() as stop, _process(metrics_host, metrics_port) as show:
         run_scheduler(
             surroundings,
-            stop_on_signals(),
+            stop,
             fallback_name=socket.gethostname(),
             show=lambda found: show(SchedulerFigures(found)),
         )
@@ -78,8 +78,8 @@ def worker(
         raise CliError(f"--project {project} is no directory", UNREACHABLE)
     surroundings = settings(log=log, instance=name)
     with contextlib.ExitStack() as stack:
+        stop = stack.enter_context(stop_on_signals())
         show = stack.enter_context(_process(metrics_host, metrics_port))
-        stop = stop_on_signals()
         # Without a name it gets one that nobody else can have.
         if surroundings.instance:
             stack.enter_context(hold_name("worker", surroundings.log, surroundings.instance, ""))
@@ -110,8 +110,8 @@ def projector(
     from tidewheel_services.projector.main import run_projector
 
     surroundings = settings(log=log, postgres=postgres, instance=name)
-    with _process(metrics_host, metrics_port) as show:
-        run_projector(surroundings, stop_on_signals(), lambda found: show(ProjectorFigures(found)))
+    with stop_on_signals() as stop, _process(metrics_host, metrics_port) as show:
+        run_projector(surroundings, stop, lambda found: show(ProjectorFigures(found)))
 
 
 def listener(
@@ -126,8 +126,8 @@ def listener(
     from tidewheel_services.listener.main import run_listener
 
     surroundings = settings(log=log, feed=feed, instance=name)
-    with _process(metrics_host, metrics_port) as show:
-        run_listener(surroundings, stop_on_signals(), lambda found: show(ListenerFigures(found)))
+    with stop_on_signals() as stop, _process(metrics_host, metrics_port) as show:
+        run_listener(surroundings, stop, lambda found: show(ListenerFigures(found)))
 
 
 def waiter(
@@ -143,8 +143,8 @@ def waiter(
     from tidewheel_services.waiter.main import run_waiter
 
     surroundings = settings(log=log, feed=feed, postgres=postgres, instance=name)
-    with _process(metrics_host, metrics_port) as show:
-        run_waiter(surroundings, stop_on_signals(), lambda found: show(WaiterFigures(found)))
+    with stop_on_signals() as stop, _process(metrics_host, metrics_port) as show:
+        run_waiter(surroundings, stop, lambda found: show(WaiterFigures(found)))
 
 
 def notifier(
@@ -167,8 +167,8 @@ def notifier(
         write(f"delivered to {test}")
         return
     surroundings = settings(log=log, postgres=postgres, instance=name)
-    with _process(metrics_host, metrics_port) as show:
-        run_notifier(surroundings, stop_on_signals(), lambda found: show(NotifierFigures(found)))
+    with stop_on_signals() as stop, _process(metrics_host, metrics_port) as show:
+        run_notifier(surroundings, stop, lambda found: show(NotifierFigures(found)))
 
 
 def api(
@@ -187,15 +187,14 @@ def api(
     log_to_stderr()
     surroundings = settings(log=log, postgres=postgres, instance=name)
     listener = listen(host, port, token=surroundings.token)
-    stop = stop_on_signals()
-    late = LateLog(surroundings.log, stop)
-    try:
-        instance = f"api-{surroundings.instance or socket.gethostname()}"
-        serve_app(
-            create_app(late.log, surroundings.postgres, token=surroundings.token, instance=instance), listener, stop
-        )
-    finally:
-        late.close()
+    instance = f"api-{surroundings.instance or socket.gethostname()}"
+    with stop_on_signals() as stop:
+        late = LateLog(surroundings.log, stop)
+        try:
+            app = create_app(late.log, surroundings.postgres, token=surroundings.token, instance=instance)
+            serve_app(app, listener, stop)
+        finally:
+            late.close()
 
 
 @contextlib.contextmanager
@@ -216,8 +215,9 @@ def _process(metrics_host: str, metrics_port: int | None) -> Iterator[Callable[[
         yield exposition.show
 
 
-def stop_on_signals() -> threading.Event:
-    """Set by the first TERM or INT; a second one ends the process at once."""
+@contextlib.contextmanager
+def stop_on_signals() -> Iterator[threading.Event]:
+    """Set by the first TERM or INT within; a second one ends the process at once. Afterwards they do what they did."""
     stop = threading.Event()
 
     def on_signal(number: int, _: FrameType | None) -> None:
@@ -225,9 +225,12 @@ def stop_on_signals() -> threading.Event:
             os._exit(128 + number)
         stop.set()
 
-    signal.signal(signal.SIGTERM, on_signal)
-    signal.signal(signal.SIGINT, on_signal)
-    return stop
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def pool_slots(pairs: list[str]) -> dict[str, int]:
