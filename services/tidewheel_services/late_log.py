@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from typing import cast
 
-from tidewheel.log.interface import Log, LogError, LogUnavailable
+from tidewheel.log.interface import Log, LogUnavailable
 from tidewheel_services.waiting_for_log import open_when_there
 
 #: How long closing waits for a try at opening that is under way.
@@ -18,7 +18,7 @@ _CLOSE_S = 10.0
 class LateLog:
     """The log at ``url``, opened in the background. Until then every call raises ``LogUnavailable``.
 
-    A log that can never be used (``LogMisconfigured``) sets ``stop``; ``close`` then raises what was wrong.
+    A log that can never be used (``LogMisconfigured``, or a fault of ours) sets ``stop``; ``close`` then raises why.
     """
 
     def __init__(self, url: str, stop: threading.Event) -> None:
@@ -26,7 +26,7 @@ class LateLog:
         self._stop = stop
         self._why = "the log has not been reached yet"
         self._log: Log | None = None
-        self._fault: LogError | None = None
+        self._fault: BaseException | None = None
         self._thread = threading.Thread(target=self._open, name="open-log", daemon=True)
         self._thread.start()
 
@@ -42,7 +42,7 @@ class LateLog:
         return getattr(self._log, name)
 
     def close(self) -> None:
-        """Stop trying, and let go. Raises ``LogError`` if the log could never be used."""
+        """Stop trying, and let go. Raises why, if the log could never be used."""
         self._stop.set()
         self._thread.join(_CLOSE_S)
         if self._log is not None:
@@ -53,7 +53,7 @@ class LateLog:
     def _open(self) -> None:
         try:
             self._log = open_when_there(self._url, self._stop, on_wait=self._waits)
-        except LogError as error:
+        except BaseException as error:
             self._fault = error
             self._stop.set()
 

@@ -11,8 +11,8 @@ import pytest
 
 from tidewheel.core.commands import ConfigurePool, PauseDag, Request
 from tidewheel.core.mail import Reply
-from tidewheel.log.interface import COMMANDS, MAIL, Append, LogUnavailable, Producer, Reader
-from tidewheel.log.memory import MemoryLog
+from tidewheel.log.interface import COMMANDS, MAIL, Append, LogUnavailable, Producer, Reader, Record
+from tidewheel.log.memory import MemoryLog, MemoryReader
 from tidewheel.log.partition import partition_of
 from tidewheel.wire import codec
 from tidewheel_services.api.requests import LogAway, NoAnswer, Requests, Stopping
@@ -239,3 +239,50 @@ def test_who_waits_when_the_process_stops_is_told(log: WeakLog) -> None:
             await requests.ask(PauseDag(dag="d"), 1)
 
     asking(log, asks, lambda command: [])
+
+
+def test_a_fault_nobody_foresaw_is_told_and_the_mail_read_on(log: WeakLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that ended of it left the API ready, and every write without an answer."""
+    broken = threading.Event()
+    read = MemoryReader.read
+
+    def fail(self: MemoryReader, max_records: int, timeout_s: float) -> list[Record]:
+        if broken.is_set() and threading.current_thread().name == "mail":
+            raise RuntimeError("a fault nobody foresaw")
+        return read(self, max_records, timeout_s)
+
+    monkeypatch.setattr(MemoryReader, "read", fail)
+
+    async def asks(requests: Requests) -> None:
+        assert (await requests.ask(PauseDag(dag="d"), 5)).ok
+        broken.set()
+        await asyncio.sleep(0.2)
+        with pytest.raises(LogAway, match="a fault nobody foresaw") as told:
+            await requests.ask(PauseDag(dag="d"), 0.5)
+        assert not told.value.sent
+        assert "a fault nobody foresaw" in (requests.fault or "")
+        broken.clear()
+        assert (await requests.ask(PauseDag(dag="d"), 5)).ok
+
+    asking(log, asks, lambda command: [reply_to(command)])
+
+
+def test_a_letter_that_breaks_its_reader_holds_up_no_other(log: WeakLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    decode = codec.decode
+
+    def fail(data: bytes) -> object:
+        if data == b"poison":
+            raise RecursionError("a fault nobody foresaw")
+        return decode(data)
+
+    monkeypatch.setattr(codec, "decode", fail)
+
+    def answer(command: Request) -> list[Reply]:
+        mine = reply_to(command)
+        log.producer().send(Append(MAIL, command.receiver.encode(), b"poison", partition=mine.partition))
+        return [mine]
+
+    async def asks(requests: Requests) -> None:
+        assert (await requests.ask(PauseDag(dag="d"), 5)).ok
+
+    asking(log, asks, answer)

@@ -20,6 +20,7 @@ from tidewheel.log.interface import Log
 from tidewheel.log.memory import MemoryLog
 from tidewheel_services.api.app import create_app
 from tidewheel_services.api.main import CannotServe, listen, serve_app
+from tidewheel_services.late_log import LateLog
 
 COMMAND = [sys.executable, "-m", "tidewheel_services.cli", "api", "--log", "memory:"]
 NO_POSTGRES = ["--postgres", "postgresql://nobody@127.0.0.1:1/nothing"]
@@ -167,3 +168,17 @@ def test_who_waits_for_an_answer_when_it_stops_is_told_soon(serving) -> None:
     assert answers[0].status_code == 503
     assert answers[0].headers["content-type"] == "application/problem+json"
     assert "may still be carried out" in answers[0].json()["detail"]
+
+
+def test_a_log_that_cannot_be_opened_for_a_fault_of_ours_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The API stayed, never ready, with nobody left who would have opened the log."""
+
+    def fail(url: str, on_stuck: object = None) -> Log:
+        raise RuntimeError("a fault nobody foresaw")
+
+    monkeypatch.setattr("tidewheel_services.waiting_for_log.open_log", fail)
+    stop = threading.Event()
+    late = LateLog("memory:", stop)
+    assert stop.wait(5)
+    with pytest.raises(RuntimeError, match="a fault nobody foresaw"):
+        late.close()

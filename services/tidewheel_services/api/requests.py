@@ -148,16 +148,20 @@ class Requests:
                 if position is None:
                     position = self._log.end_offset(*place)
                 reader = self._log.reader({place: position})
-                self._reading.set()
+                # At once: a reader counts as one when it has read.
+                wait_s = 0.0
                 while not self._stop.is_set():
-                    for record in reader.read(MAIL_BATCH, READ_S):
+                    for record in reader.read(MAIL_BATCH, wait_s):
                         self._receive(record.key, record.value)
                     position = reader.positions()[place]
-                    backoff = BACKOFF_S[0]
-            except LogError as error:
-                if self._reading.is_set() or str(error) != self._fault:
-                    _log.warning("log unavailable; trying again", error=str(error))
-                self._fault = str(error)
+                    self._reading.set()
+                    wait_s, backoff = READ_S, BACKOFF_S[0]
+            except Exception as error:  # whatever it is: without this thread no write would be answered any more
+                foreseen = isinstance(error, LogError)
+                why = str(error) if foreseen else f"the mail could not be read: {error!r}"
+                if self._reading.is_set() or why != self._fault:
+                    _log.warning("log unavailable; trying again", error=why, exc_info=not foreseen)
+                self._fault = why
                 self._reading.clear()
                 self._stop.wait(backoff)
                 backoff = min(backoff * 2, BACKOFF_S[1])
@@ -170,8 +174,9 @@ class Requests:
             return
         try:
             mail = codec.decode(value)
-        except codec.DecodeError as error:
-            _log.warning("undecodable mail dropped", reason=str(error))
+        except Exception as error:  # whatever it is, the letters behind it are to be read
+            foreseen = isinstance(error, codec.DecodeError)
+            _log.warning("undecodable mail dropped", reason=str(error), exc_info=not foreseen)
             return
         if isinstance(mail, Reply):
             with self._lock:
@@ -189,5 +194,5 @@ def _dag_of(command: Request) -> str:
 def _quietly(close: Callable[[], None]) -> None:
     try:
         close()
-    except LogError as error:
-        _log.warning("could not close the mail reader", error=str(error))
+    except Exception as error:
+        _log.warning("could not close the mail reader", error=str(error), exc_info=not isinstance(error, LogError))
