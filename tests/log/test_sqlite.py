@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,34 @@ class TestFile:
         owner.reset()
         owner.commit(owner.poll(10, 1), [event("after")])
         assert [text[:6] for text in texts(read_all(log, EVENTS))] == ["before", "yyyyyy", "after"]
+        log.close()
+
+    def test_a_fault_nobody_foresaw_delays_what_was_sent_and_loses_none(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The thread that writes ended of it, and with it all sending in this process, without a word."""
+        log = _made(tmp_path / "log.db")
+        producer = log.producer()
+        producer.send(event("before"))
+        producer.flush(5)
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time_ns", lambda: 1 // 0)
+            producer.send(event("meanwhile"))
+            with pytest.raises(LogUnavailable, match="cannot be used .*by zero"):
+                producer.flush(0.5)
+        producer.flush(10)
+        assert texts(read_all(log, EVENTS)) == ["before", "meanwhile"]
+        log.close()
+
+    @pytest.mark.parametrize("record", [Append("nonsense", b"k", b"v"), Append(EVENTS, b"k", b"v", partition=99)])
+    def test_a_record_for_no_place_is_refused_and_holds_up_no_other(self, tmp_path: Path, record: Append) -> None:
+        log = _made(tmp_path / "log.db")
+        producer = log.producer()
+        with pytest.raises(LogError, match=f"has no {record.topic}/"):
+            producer.send(record)
+        producer.send(event("fine"))
+        producer.flush(5)
+        assert texts(read_all(log, EVENTS)) == ["fine"]
         log.close()
 
 

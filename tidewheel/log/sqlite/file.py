@@ -126,7 +126,7 @@ def connect(path: Path) -> sqlite3.Connection:
         raise fault_of(path, "opening it", error) from error
 
 
-def fault_of(path: Path, doing: str, error: sqlite3.Error) -> LogError:
+def fault_of(path: Path, doing: str, error: Exception) -> LogError:
     """What went wrong, where, and what to do."""
     name = getattr(error, "sqlite_errorname", "")
     match name.split("_")[1] if "_" in name else "":
@@ -141,7 +141,7 @@ def fault_of(path: Path, doing: str, error: sqlite3.Error) -> LogError:
         case "READONLY" | "PERM" | "CANTOPEN":
             return LogUnavailable(f"{path} cannot be opened for writing ({doing}): check the path and its permissions")
         case _:
-            return LogUnavailable(f"{path} cannot be used ({doing}): {error}")
+            return LogUnavailable(f"{path} cannot be used ({doing}): {str(error) or repr(error)}")
 
 
 def read_rows(

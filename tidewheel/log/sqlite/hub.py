@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from tidewheel.log.group import Group
-from tidewheel.log.interface import INPUTS, MAIL, SNAPSHOTS, TRIGGERS, Append, Fenced, LogUnavailable
+from tidewheel.log.interface import INPUTS, MAIL, SNAPSHOTS, TRIGGERS, Append, Fenced, LogError, LogUnavailable
 from tidewheel.log.partition import partition_of
 from tidewheel.log.sqlite.file import TOPIC_NUMBERS, connect, fault_of, first_id, place_number
 from tidewheel.log.sqlite.ownership import OwnershipLock
@@ -147,7 +147,8 @@ class Hub:
         return last
 
     def send(self, record: Append) -> int:
-        """Queue a record for the background thread; gives its ticket."""
+        """Queue a record for the background thread; gives its ticket. Raises ``LogError`` if there is no such place."""
+        record = self._placed(record)
         with self._queue_changed:
             if not self._queue_changed.wait_for(self._has_room, _QUEUE_WAIT_S_MAX):
                 raise LogUnavailable(f"{len(self._queue)} records wait to be written: {self._failure or self.path}")
@@ -157,6 +158,13 @@ class Hub:
             if len(self._queue) == 1:
                 self._queue_changed.notify_all()
             return self._sent
+
+    def _placed(self, record: Append) -> Append:
+        """The record with its partition: what cannot be written must fail here, not for all in the background."""
+        partition = partition_of(record.key, self.partitions) if record.partition is None else record.partition
+        if (record.topic, partition) not in self._places:
+            raise LogError(f"{self.path} has no {record.topic}/{partition}")
+        return Append(record.topic, record.key, record.value, record.headers, partition)
 
     def _has_room(self) -> bool:
         return len(self._queue) < _QUEUE_MAX and self._queued_bytes < _QUEUE_BYTES_MAX
@@ -273,12 +281,17 @@ class Hub:
                 if time.monotonic() > next_housekeeping:
                     next_housekeeping = time.monotonic() + _HOUSEKEEPING_S
                     self._keep_house()
-            except sqlite3.Error as error:
+            except Exception as error:  # whatever it is: without this thread nothing sent would ever be written
                 self._failure = str(fault_of(self.path, "writing what was sent", error))
                 if closed:
                     _log.error("what was sent last is not written", records=len(batch), problem=self._failure)
                     return
-                _log.error("the log cannot be written; trying again", problem=self._failure, in_s=pause)
+                _log.error(
+                    "the log cannot be written; trying again",
+                    problem=self._failure,
+                    in_s=pause,
+                    exc_info=not isinstance(error, sqlite3.Error),
+                )
                 self._pause(pause)
                 pause = min(pause * 2, _RETRY_S[1])
             else:
@@ -292,7 +305,7 @@ class Hub:
     def _write_sent(self, batch: list[Append]) -> None:
         try:
             self.write(batch)
-        except sqlite3.Error:
+        except Exception:
             with self._queue_changed:
                 self._queue[:0] = batch
                 self._queued_bytes += sum(len(record.value or b"") for record in batch)
