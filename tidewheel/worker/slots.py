@@ -6,7 +6,11 @@ import queue
 import threading
 from collections.abc import Callable
 
+import structlog
+
 from tidewheel.worker.attempt import Attempt
+
+_log = structlog.get_logger(__name__)
 
 
 class SlotThreads:
@@ -27,10 +31,14 @@ class SlotThreads:
     def submit(self, attempt: Attempt) -> None:
         """Run the attempt in a thread soon. Called from one thread only."""
         self.occupied.add(attempt)
-        if self._threads < self._slots and self._threads < len(self.occupied):
-            self._threads += 1
-            threading.Thread(target=self._run, name=f"tidewheel-slot-{self._threads}", daemon=True).start()
         self._queue.put(attempt)
+        if self._threads < self._slots and self._threads < len(self.occupied):
+            try:
+                threading.Thread(target=self._run, name=f"tidewheel-slot-{self._threads + 1}", daemon=True).start()
+            except RuntimeError as error:
+                _log.error("no thread can be started; an attempt waits for one", attempt=attempt.key, why=str(error))
+            else:
+                self._threads += 1
 
     def close(self) -> None:
         """Let the threads end when they have nothing to do."""
@@ -41,5 +49,8 @@ class SlotThreads:
         while (attempt := self._queue.get()) is not None:
             try:
                 self._work(attempt)
+            except Exception:
+                # Not reported, it runs again when its lease is over; the slot is for others meanwhile.
+                _log.exception("an attempt's end could not be reported", attempt=attempt.key)
             finally:
                 self.occupied.discard(attempt)

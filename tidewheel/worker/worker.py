@@ -327,12 +327,15 @@ class Worker:
         if attempt.begin(time.monotonic(), wall_ms()):
             try:
                 outcome = attempt.executor.run(attempt, attempt.action)
-            except Exception as error:
+            except BaseException as error:  # exiting included: this thread is to run others
                 _log.exception("an executor failed", worker=self.name, attempt=attempt.key)
                 outcome = Failed("worker_lost", f"the worker failed: {outcome_of_exception(error).message}")
             attempt.returned = True
             attempt.detach()
-            attempt.close_log()
+            try:
+                attempt.close_log()
+            except Exception:
+                _log.exception("the end of a task's log is lost", worker=self.name, attempt=attempt.key)
         if self._roster.settle(attempt):
             self._report(attempt, outcome)
         elif attempt in self._stuck:
