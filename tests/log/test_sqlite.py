@@ -125,7 +125,7 @@ class TestFile:
         with monkeypatch.context() as patch:
             patch.setattr(time, "time_ns", lambda: 1 // 0)
             producer.send(event("meanwhile"))
-            with pytest.raises(LogUnavailable, match="cannot be used .*by zero"):
+            with pytest.raises(LogUnavailable, match=r"cannot be used .*by zero"):
                 producer.flush(0.5)
         producer.flush(10)
         assert texts(read_all(log, EVENTS)) == ["before", "meanwhile"]

@@ -68,6 +68,29 @@ def test_a_process_that_hangs_begins_again_as_itself(tmp_path: Path) -> None:
     assert first == second
 
 
+@pytest.mark.parametrize(
+    ("on_stuck", "broken"),
+    [
+        ("begin_again", "sys.executable = '/nowhere/python'"),
+        ("end_process", "structlog.configure(logger_factory=fail)"),
+    ],
+    ids=["its interpreter is gone", "it cannot be said"],
+)
+def test_what_hangs_ends_if_it_cannot_begin_again_or_say_so(tmp_path: Path, on_stuck: str, broken: str) -> None:
+    """The thread that watches ended of it, and the process went on hanging, watched by nobody."""
+    script = tmp_path / "program.py"
+    script.write_text(
+        "import sys, time, structlog\n"
+        "from tidewheel.log.kafka.watchdog import Watchdog, end_process\n"
+        "from tidewheel_services.scheduler.main import begin_again\n"
+        "def fail(*_): raise OSError('nobody can read this')\n"
+        f"{broken}\n"
+        f"with Watchdog(0.1, {on_stuck}).watching('a call'): time.sleep(30)\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], timeout=20, check=False, capture_output=True)
+    assert done.returncode == 70, done.stderr
+
+
 def test_each_turn_is_a_beat() -> None:
     pulse = Pulse()
     assert pulse() <= pulse()

@@ -110,6 +110,14 @@ def _watch(pulse: Pulse, stop: threading.Event) -> None:
 
 
 def begin_again(doing: str, seconds: float) -> None:
-    """Replace this process's program by a fresh start of the same command; threads that hang go with the old one."""
-    _log.critical("something hangs; the process begins again", doing=doing, s=round(seconds, 1))
-    os.execv(sys.executable, sys.orig_argv)
+    """Replace this process's program by a fresh start of the same command; threads that hang go with the old one.
+
+    Where that cannot be done, as when an upgrade has removed the interpreter, the process ends with status 70.
+    """
+    try:
+        _log.critical("something hangs; the process begins again", doing=doing, s=round(seconds, 1))
+        os.execv(sys.executable, sys.orig_argv)
+    except OSError as error:
+        _log.critical("the process cannot begin again; it ends", why=str(error))
+    finally:
+        os._exit(os.EX_SOFTWARE)

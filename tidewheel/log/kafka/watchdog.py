@@ -23,8 +23,13 @@ _log = structlog.get_logger("tidewheel.kafka")
 
 def end_process(doing: str, seconds: float) -> None:
     """Leave without clean-up, which might wait for the same lock."""
-    _log.critical("a Kafka call does not return; ending the process so that others take over", doing=doing, s=seconds)
-    os._exit(EXIT_CODE)
+    try:
+        _log.critical(
+            "a Kafka call does not return; ending the process so that others take over", doing=doing, s=seconds
+        )
+    finally:
+        # Also if it cannot be said.
+        os._exit(EXIT_CODE)
 
 
 class Watchdog:
