@@ -65,3 +65,11 @@ def test_what_can_not_be_asked_is_hopeless(url: str) -> None:
 def test_nobody_there_is_not_yet() -> None:
     polled = Polled(HttpSpec(method="GET", url="http://127.0.0.1:1/"), 1_000)
     assert isinstance(Poller(KnownSecrets(), CelEvaluator()).look(polled), NotYet)
+
+
+@pytest.mark.parametrize("charset", ["undefined", "idna", "hex", "nosuch", "unicode_escape"])
+def test_a_charset_that_no_text_is_written_in_is_passed_over(monkeypatch: pytest.MonkeyPatch, charset: str) -> None:
+    """Python has codecs of such names, and what they raise ended the waiter."""
+    headers = {"Content-Type": f"text/plain; charset={charset}"}
+    came = look(monkeypatch, httpx.Response(200, content=b"\\ud800 ready", headers=headers))
+    assert isinstance(came, Came) and "ready" in came.output

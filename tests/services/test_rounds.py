@@ -77,6 +77,16 @@ def test_what_never_comes_is_reported_as_a_fault() -> None:
     assert (report.output, report.fault) == (None, "no such host")
 
 
+def test_a_request_that_fails_by_a_fault_of_ours_is_made_again_and_holds_up_nothing() -> None:
+    """It ended the waiter, and the next one, which asked the same at once."""
+    site = Site(None, Came("1"))
+    site.go(0, http=True)
+    site.pending[0].set_exception(RuntimeError("a fault nobody foresaw"))
+    assert site.go(1, http=True) == []
+    site.go(5, http=True)
+    assert [one.output for one in site.go(6, http=True)] == ["1"]
+
+
 def test_nobody_is_asked_again_while_an_answer_is_still_to_come() -> None:
     site = Site(None, NotYet("busy"))
     for at in range(0, 60, 5):

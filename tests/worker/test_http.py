@@ -35,6 +35,10 @@ class Service:
                 return Answer(200, request.headers.get("authorization", "").encode(), "text/plain; charset=utf-8")
             case "/latin":
                 return Answer(200, "naïve".encode("latin-1"), "text/plain; charset=latin-1")
+            case "/odd":
+                return Answer(200, b"plain", "text/plain; charset=undefined")
+            case "/nested":
+                return Answer(200, b"[" * 20_000 + b"]" * 20_000, "application/json")
             case "/moved":
                 return Answer(302, headers={"location": "/json"})
             case "/big":
@@ -83,7 +87,8 @@ def test_an_answer_in_json_is_the_output(engine: Engine, process_worker: StartWo
 
 def test_text_and_its_encoding(engine: Engine, process_worker: StartWorker, url: str) -> None:
     process_worker()
-    for path, text in (("/latin", "naïve"), ("/broken", "{oops")):
+    nested = "[" * 20_000 + "]" * 20_000
+    for path, text in (("/latin", "naïve"), ("/odd", "plain"), ("/broken", "{oops"), ("/nested", nested)):
         output = engine.success(engine.assign(HttpSpec(method="GET", url=url + path)))
         assert isinstance(output, dict) and output["text"] == text
 

@@ -12,6 +12,7 @@ from tidewheel.core.assignment import HttpSpec
 from tidewheel.core.expressions import Evaluator, ExpressionError, Scope
 from tidewheel.core.rules import OUTPUT_BYTES_MAX
 from tidewheel.worker.secrets import Secrets, SecretUnavailable, resolve_all
+from tidewheel_services.worker.http import text_of
 
 #: Waiting for a connection, and for the next bytes.
 CONNECT_S: Final = 10.0
@@ -109,10 +110,7 @@ def _body(response: httpx.Response) -> bytes:
 
 def _names(response: httpx.Response, body: bytes) -> dict[str, Any]:
     """The answer as expressions know it by ``response``; ``json`` is null if it is none."""
-    try:
-        text = body.decode(response.charset_encoding or "utf-8", "replace")
-    except LookupError:
-        text = body.decode("utf-8", "replace")
+    text = text_of(body, response.charset_encoding)
     value = None
     if "json" in response.headers.get("content-type", ""):
         try:

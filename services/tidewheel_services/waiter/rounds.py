@@ -68,7 +68,7 @@ class Rounds:
         reported = False
         for key, wait in self._open.items():
             if wait.asking is not None and wait.asking.done():
-                look, wait.asking = wait.asking.result(), None
+                look, wait.asking = _given(wait.asking, key), None
                 reported |= self._answered(key, wait, look, producer, now)
             if wait.asking is None and wait.due <= now:
                 wait.due = now + wait.polled.every_ms / 1000
@@ -122,6 +122,15 @@ class Rounds:
         self.ended += 1
         wait.due = now + max(AGAIN_S, wait.polled.every_ms / 1000)
         return True
+
+
+def _given(asking: Future[Look], key: AttemptKey) -> Look:
+    """What the request gave. One that failed by a fault of ours must not end the rounds of all the others."""
+    fault = asking.exception()
+    if fault is None:
+        return asking.result()
+    _log.error("a request failed by a fault of ours", dag=key[0], run_id=key[1], task=key[2], exc_info=fault)
+    return NotYet(f"a fault of ours: {fault!r}")
 
 
 def _report(key: AttemptKey, producer: Producer, *, output: str | None = None, fault: str = "") -> None:

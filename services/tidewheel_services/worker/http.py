@@ -142,12 +142,19 @@ def _body(response: httpx.Response) -> bytes:
     return bytes(data)
 
 
-def _outcome(action: HttpSpec, response: httpx.Response, body: bytes, masker: Masker) -> Outcome:
-    encoding = response.charset_encoding or "utf-8"
+def text_of(body: bytes, charset: str | None) -> str:
+    """The body as text: by UTF-8 where no charset is named, or one in which no text is written."""
     try:
-        text = body.decode(encoding, "replace")
-    except LookupError:
-        text = body.decode("utf-8", "replace")
+        text = body.decode(charset or "utf-8", "replace")
+        # Not every name is that of a charset: some codecs of Python raise whatever they are given, or give half pairs.
+        text.encode()
+    except (LookupError, ValueError):
+        return body.decode("utf-8", "replace")
+    return text
+
+
+def _outcome(action: HttpSpec, response: httpx.Response, body: bytes, masker: Masker) -> Outcome:
+    text = text_of(body, response.charset_encoding)
     status = response.status_code
     if status not in action.expect if action.expect else not 200 <= status < 300:
         wanted = ", ".join(map(str, action.expect)) or "200 to 299"
@@ -165,7 +172,7 @@ def _outcome(action: HttpSpec, response: httpx.Response, body: bytes, masker: Ma
     if "json" in response.headers.get("content-type", ""):
         try:
             output["json"] = msgspec.json.decode(body) if body else None
-        except (msgspec.DecodeError, ValueError):
+        except (msgspec.DecodeError, ValueError, RecursionError):
             output["text"] = text
     else:
         output["text"] = text
