@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import threading
+import time
 from typing import Any
 
 import httpx
@@ -73,3 +77,27 @@ def test_a_charset_that_no_text_is_written_in_is_passed_over(monkeypatch: pytest
     headers = {"Content-Type": f"text/plain; charset={charset}"}
     came = look(monkeypatch, httpx.Response(200, content=b"\\ud800 ready", headers=headers))
     assert isinstance(came, Came) and "ready" in came.output
+
+
+@pytest.mark.parametrize(
+    "begins",
+    [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n"],
+)
+def test_a_service_that_answers_a_byte_at_a_time_is_left(monkeypatch: pytest.MonkeyPatch, begins: bytes) -> None:
+    """A few of its kind took all threads of the waiter for ever, and nobody else was asked any more."""
+    monkeypatch.setattr(polling, "LOOK_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def drip() -> None:
+            connection, _ = server.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.sendall(begins)
+                for _ in range(200):
+                    time.sleep(0.05)
+                    connection.sendall(b"x" if begins else b"")
+
+        threading.Thread(target=drip, daemon=True).start()
+        polled = Polled(HttpSpec(method="GET", url=f"http://127.0.0.1:{server.getsockname()[1]}/"), 1_000)
+        begun = time.monotonic()
+        assert Poller(KnownSecrets(), CelEvaluator()).look(polled) == NotYet("no whole answer within 0.5 s")
+        assert time.monotonic() - begun < 5

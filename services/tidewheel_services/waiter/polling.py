@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ssl
+import threading
+from collections.abc import Iterator
 from typing import Any, Final
 
 import httpx
@@ -11,12 +14,15 @@ import msgspec
 from tidewheel.core.assignment import HttpSpec
 from tidewheel.core.expressions import Evaluator, ExpressionError, Scope
 from tidewheel.core.rules import OUTPUT_BYTES_MAX
+from tidewheel.worker.attempt import StopReason
 from tidewheel.worker.secrets import Secrets, SecretUnavailable, resolve_all
 from tidewheel_services.worker.http import text_of
+from tidewheel_services.worker.line import Cut, Line
 
-#: Waiting for a connection, and for the next bytes.
+#: Waiting for a connection, for the next bytes, and for the whole: some services answer a byte at a time.
 CONNECT_S: Final = 10.0
 READ_S: Final = 30.0
+LOOK_S: Final = 60.0
 #: Of an answer, as much is looked at; a larger one is not what is wanted.
 BODY_BYTES_MAX: Final = 1_048_576
 
@@ -68,17 +74,23 @@ class Poller:
             headers = resolve_all(request.headers, self._secrets)
         except SecretUnavailable as error:
             return Hopeless(str(error))
+        line = Line()
         try:
             with (
+                _cutting(line),
                 httpx.Client(
                     verify=self._tls, timeout=httpx.Timeout(READ_S, connect=CONNECT_S), follow_redirects=True
                 ) as client,
-                client.stream(request.method, request.url, headers=headers) as response,
+                client.stream(
+                    request.method, request.url, headers=headers, extensions={"trace": line.trace}
+                ) as response,
             ):
                 return self._judged(polled, response, _body(response))
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, UnicodeEncodeError) as error:
             return Hopeless(f"the request cannot be made: {error}")
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, Cut) as error:
+            if line.stopped:
+                return NotYet(f"no whole answer within {LOOK_S:g} s")
             return NotYet(f"no answer: {error or type(error).__name__}")
 
     def _judged(self, polled: Polled, response: httpx.Response, body: bytes) -> Look:
@@ -96,6 +108,18 @@ class Poller:
         if not wanted:
             return NotYet(f"answered {response.status_code}")
         return Came(self._secrets.masker.mask(_output(names)))
+
+
+@contextlib.contextmanager
+def _cutting(line: Line) -> Iterator[None]:
+    """Cut the line if what is done meanwhile takes longer than ``LOOK_S``."""
+    clock = threading.Timer(LOOK_S, line.stop, (StopReason.TIMEOUT,))
+    clock.daemon = True
+    clock.start()
+    try:
+        yield
+    finally:
+        clock.cancel()
 
 
 def _body(response: httpx.Response) -> bytes:

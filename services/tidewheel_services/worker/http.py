@@ -6,20 +6,17 @@ that understands it then does a thing once, however often the engine has to try.
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import ssl
-import threading
-from collections.abc import Mapping
 
 import httpx
 import msgspec
 
 from tidewheel.core.assignment import ActionSpec, HttpSpec
 from tidewheel.task.outcome import OUTPUT_BYTES_MAX, Failed, Outcome, outcome_of
-from tidewheel.worker.attempt import Attempt, StopReason
+from tidewheel.worker.attempt import Attempt
 from tidewheel.worker.masking import Masker
 from tidewheel.worker.secrets import Secrets, SecretUnavailable, resolve_all
+from tidewheel_services.worker.line import Cut, Line
 
 #: Waiting for a connection, and for the next bytes; the task's ``timeout`` bounds the whole.
 CONNECT_S = 10.0
@@ -27,46 +24,6 @@ READ_S = 300.0
 #: What a message shows of an unexpected answer.
 EXCERPT_CHARS = 500
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-
-
-class _Ended(Exception):
-    """The attempt was stopped."""
-
-
-class _Line:
-    """The connection of one request, so that another thread can cut it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._socket: socket.socket | None = None
-        self._stopped = False
-
-    def stop(self, reason: StopReason) -> None:
-        """Cut it; who waits for bytes gets the end of the stream."""
-        with self._lock:
-            self._stopped = True
-            self._cut()
-
-    def extend(self, fence_at: float) -> None:
-        """Cutting needs no preparation."""
-
-    def trace(self, event: str, info: Mapping[str, object]) -> None:
-        """Told by httpx of each step."""
-        with self._lock:
-            # TLS takes the socket over: the one before is closed then.
-            if event.endswith((".connect_tcp.complete", ".start_tls.complete")):
-                stream = info.get("return_value")
-                found = stream.get_extra_info("socket") if hasattr(stream, "get_extra_info") else None
-                self._socket = found if isinstance(found, socket.socket) else None
-            if self._stopped:
-                self._cut()
-                raise _Ended
-
-    def _cut(self) -> None:
-        if self._socket is not None:
-            with contextlib.suppress(OSError):
-                # The connection's own, also under TLS: that of TLS would pull its state away from under the reader.
-                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
 
 class Http:
@@ -91,7 +48,7 @@ class Http:
             name.lower() == "idempotency-key" for name in headers
         ):
             headers["Idempotency-Key"] = f"{mail.dag}/{mail.run_id}/{mail.task}"
-        line = _Line()
+        line = Line()
         attempt.attach(line)
         timeouts = httpx.Timeout(READ_S, connect=CONNECT_S)
         try:
@@ -107,7 +64,7 @@ class Http:
                 ) as response,
             ):
                 return _outcome(action, response, _body(response), self._secrets.masker)
-        except _Ended:
+        except Cut:
             return Failed("http_error", "the request was ended")
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, UnicodeEncodeError) as error:
             return Failed("setup", f"the request cannot be made: {error}")
