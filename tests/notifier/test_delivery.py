@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+import apprise
 import pytest
 
 from tests.notifier.receiver import Receiver
@@ -66,3 +67,11 @@ def test_nobody_there_is_a_reason() -> None:
 def test_a_url_that_is_not_understood_is_told_at_once(url: str) -> None:
     with pytest.raises(Unusable, match="target 'ops' is not understood"):
         Delivery(Target("ops", url))
+
+
+def test_a_try_that_cannot_even_begin_has_not_delivered(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread ended before anything was said, and to say nothing means that it was delivered."""
+    delivery = Delivery(receiver.target("ops"))
+    monkeypatch.delattr(apprise, "NotifyType")
+    assert "NotifyType" in delivery.send("t", "b", "info")
+    assert receiver.taken == []

@@ -82,7 +82,8 @@ class Courier:
             try:
                 with connect(self._dsn) as connection:
                     self._deliver(Outbox(connection, self._life), stop)
-            except psycopg.Error as error:
+            except psycopg.OperationalError as error:
+                # The notifier itself says that Postgres is away.
                 _log.debug("the outbox cannot be reached", why=str(error).strip())
                 stop.wait(AWAY_S)
             except Exception as error:  # whatever it is, the target's other notices are to be delivered all the same

@@ -48,16 +48,17 @@ class Delivery:
 
     def _try(self, title: str, body: str, kind: Kind, said: list[str]) -> None:
         """``said`` gets what went wrong; empty: it was delivered."""
+        try:
+            said.extend(self._faults(title, body, kind))
+        except BaseException as error:  # whatever a plug-in does, exiting included, it is this try that failed
+            said.append(f"{type(error).__name__}: {error}")
+
+    def _faults(self, title: str, body: str, kind: Kind) -> list[str]:
         from apprise import NotifyType
 
         with _Heard() as heard:
-            try:
-                delivered = bool(self._service.notify(body=body, title=title, notify_type=NotifyType(kind)))
-            except BaseException as error:  # whatever a plug-in does, exiting included, it is this try that failed
-                said.append(f"{type(error).__name__}: {error}")
-                return
-        if not delivered:
-            said.extend(heard.lines or ["the service did not take it"])
+            delivered = bool(self._service.notify(body=body, title=title, notify_type=NotifyType(kind)))
+        return [] if delivered else heard.lines or ["the service did not take it"]
 
 
 def _service(target: Target) -> NotifyBase:
