@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import get_args
 
 import httpx
+import psycopg
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -121,3 +126,47 @@ def test_a_command_gives_signals_back_to_who_had_them() -> None:
         assert heard == [signal.SIGTERM]
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_a_connection_that_breaks_in_a_process_is_no_reader_that_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever pipe broke was taken for that of its output: the process ended with status 0 and without a word."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr("tidewheel_services.projector.main.run_projector", fail)
+    done = tidewheel("projector")
+    assert done.exit_code == 1
+    assert isinstance(done.exception, RuntimeError) and isinstance(done.exception.__cause__, BrokenPipeError)
+
+
+def test_a_reader_that_has_gone_is_no_fault() -> None:
+    """As of `tidewheel schema | head -1`."""
+    program = [sys.executable, "-m", "tidewheel_services.cli", "schema"]
+    path = os.pathsep.join(str(Path(__file__).parents[2] / root) for root in ("", "services", "projections"))
+    reads, writes = os.pipe()
+    os.close(reads)
+    done = subprocess.run(
+        program, stdout=writes, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}, timeout=60, check=False
+    )
+    os.close(writes)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (psycopg.OperationalError("connection refused"), True),
+        (psycopg.ProgrammingError('missing "=" after "x" in connection info string'), True),
+        (psycopg.errors.UndefinedTable('relation "runs" does not exist'), True),
+        (psycopg.errors.InsufficientPrivilege("permission denied"), True),
+        (psycopg.errors.UndefinedColumn('column "x" does not exist'), False),
+        (psycopg.errors.SyntaxError("syntax error"), False),
+        (psycopg.errors.NumericValueOutOfRange("integer out of range"), False),
+        (psycopg.errors.UniqueViolation("duplicate key"), False),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_statement_that_is_wrong_keeps_its_traceback(error: Exception, told: bool) -> None:
+    """It was said to be Postgres, which is not running perhaps."""
+    assert (explain(error) is not None) == told

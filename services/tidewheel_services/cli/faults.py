@@ -1,12 +1,13 @@
 """What goes wrong at the command line, told in one clear line: what, where, what to do. Never a traceback for it.
 
-Exit codes: 0 done; 1 the answer is no (mistakes in a file, a run that failed, a refused request); 2 it could not be
-asked (wrong usage, a server that cannot be reached); 130 interrupted.
+Exit codes: 0 done; 1 the answer is no (mistakes in a file, a run that failed, a refused request), or a fault of ours,
+with its traceback; 2 it could not be asked (wrong usage, a server that cannot be reached); 130 interrupted.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,10 @@ _TOLD = (
     ("tidewheel_services.notifier.delivery", "Unusable"),
     ("tidewheel_services.notifier.targets", "BadTargets"),
 )
+#: Classes of SQLSTATE by which Postgres says that a statement is wrong, and those of them by which it is right all the
+#: same: a right is missing, or the tables are.
+_STATEMENT_WRONG = ("22", "23", "42")
+_STATEMENT_RIGHT = ("42501", "42P01")
 #: What a message about the default address of a server holds, by the variable that names another server.
 _DEFAULTS = {
     "TIDEWHEEL_LOG": ("127.0.0.1:9092",),
@@ -60,7 +65,10 @@ class Commands(TyperGroup):
             raise typer.Exit(error.code) from None
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
-        except BrokenPipeError:
+        except BrokenPipeError as error:
+            if not _reader_has_gone():
+                # As it is, typer would end without a word.
+                raise RuntimeError("a connection broke, and nobody had foreseen it") from error
             # The reader went away (`| head`): nobody is left to be told, also not by the interpreter's last flush.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
@@ -81,6 +89,9 @@ def explain(error: BaseException) -> str | None:
     """A sentence for a fault of the surroundings; None for a fault of ours, which deserves its traceback."""
     module = type(error).__module__
     if module.startswith("psycopg"):
+        state = getattr(error, "sqlstate", None) or ""
+        if state.startswith(_STATEMENT_WRONG) and state not in _STATEMENT_RIGHT:
+            return None
         told = (
             f"Postgres: {_first_line(error)}. Is it running, and is TIDEWHEEL_POSTGRES right? `tidewheel doctor` looks"
         )
@@ -98,6 +109,16 @@ def near_dev(variable: str, told: str) -> str:
     if os.environ.get(variable) or not any(address in told for address in _DEFAULTS[variable]):
         return ""
     return ". With `tidewheel dev DIR`: `source DIR/.tidewheel/environment` first"
+
+
+def _reader_has_gone() -> bool:
+    """Whether stdout is a pipe that nobody reads any more."""
+    watched = select.poll()
+    try:
+        watched.register(sys.stdout.fileno(), 0)
+    except (OSError, ValueError):
+        return False
+    return bool(watched.poll(0))
 
 
 def _is_a(error: BaseException, module: str, name: str) -> bool:

@@ -50,8 +50,8 @@ def run_dev(directory: Path, *, port: int, slots: int, verbose: bool, stop: thre
     finally:
         terminal.print("stopping")
         engine.stop()
-    if engine.fault is not None:
-        raise CannotRun(f"a part of the engine failed: {engine.fault}")
+    if engine.failed.is_set():
+        raise CannotRun(engine.why)
 
 
 def _write_environment(state: Path, settings: Settings) -> str:

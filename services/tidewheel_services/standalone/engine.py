@@ -21,6 +21,7 @@ import structlog
 from tidewheel.log.interface import Log, LogError
 from tidewheel.log.opening import open_log
 from tidewheel_services.api.main import CannotServe, listen
+from tidewheel_services.cli.faults import explain
 from tidewheel_services.config import Settings
 from tidewheel_services.embedded_postgres import EmbeddedPostgres, PostgresUnavailable
 from tidewheel_services.lock_file import Held, hold
@@ -50,7 +51,8 @@ class Engine:
     def __init__(self, state: Path, project: Path, *, port: int, slots: int, throwaway: bool = False) -> None:
         self.state = state
         self.failed = threading.Event()
-        self.fault: BaseException | None = None
+        #: What failed first, and of what.
+        self.why = ""
         self._project = project
         self._port = port
         self._slots = slots
@@ -134,7 +136,7 @@ class Engine:
         self._run("api", lambda: self._serve(listener))
         self.serve_pools({"default"})
         if not self._wait_up():
-            raise CannotRun(f"the engine did not come up: {self.fault or f'no answer within {READY_S:g} s'}")
+            raise CannotRun(f"the engine did not come up: {self.why or f'no answer within {READY_S:g} s'}")
 
     def _open(self) -> None:
         dsn = self._postgres.start()
@@ -237,8 +239,10 @@ class Engine:
             try:
                 body()
             except BaseException as error:
-                _log.debug("a part ended", part=name, error=repr(error))
-                self.fault = error
+                told = explain(error)
+                if told is None:
+                    _log.exception("a part of the engine failed by a fault of ours", part=name)
+                self.why = self.why or f"a part of the engine, the {name}, failed: {told or repr(error)}"
                 self.failed.set()
 
         thread = threading.Thread(target=guarded, name=name, daemon=True)
