@@ -13,6 +13,7 @@ from types import TracebackType
 from urllib.parse import urlsplit
 
 import msgspec
+import structlog
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
@@ -21,6 +22,9 @@ from prometheus_client.registry import Collector
 from tidewheel_services.figures import Figure, Source
 
 _CLIENT_S_MAX = 10.0
+_AGAIN_S = 1.0
+
+_log = structlog.get_logger("tidewheel")
 
 
 class CannotExpose(Exception):
@@ -50,7 +54,8 @@ class Exposition:
             self._server = _Server((host, port), _handler(self, registry))
         except (OSError, OverflowError) as error:
             raise CannotExpose(_why(error, host, port)) from error
-        threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
+        self._closing = threading.Event()
+        threading.Thread(target=self._serve, name="metrics", daemon=True).start()
 
     @property
     def url(self) -> str:
@@ -69,8 +74,20 @@ class Exposition:
 
     def close(self) -> None:
         """Let the port go."""
+        self._closing.set()
         self._server.shutdown()
         self._server.server_close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                self._server.serve_forever()
+            except Exception:
+                _log.exception("the metrics' port cannot be served; trying again", url=self.url, in_s=_AGAIN_S)
+                if not self._closing.wait(_AGAIN_S):
+                    continue
+            # Not asked before: closing waits for this call, also if that begins last.
+            return
 
     def __enter__(self) -> Exposition:
         """Itself."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socketserver
 from collections.abc import Iterable, Iterator
 
 import httpx
 import pytest
 
+from tidewheel_services import exposition as exposition_module
 from tidewheel_services.exposition import CannotExpose, Exposition
 from tidewheel_services.figures import Figure, figure
 
@@ -69,3 +71,21 @@ def test_a_port_in_use_is_told(exposition: Exposition) -> None:
     port = int(exposition.url.rsplit(":", 1)[1])
     with pytest.raises(CannotExpose, match=f"port {port} on 127.0.0.1 is in use already; .*--metrics-port"):
         Exposition("127.0.0.1", port)
+
+
+def test_it_serves_on_after_a_fault_that_nobody_foresaw(
+    exposition: Exposition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread ended of it, and whoever asked how the process is waited in vain."""
+    accept = socketserver.TCPServer.get_request
+    faults = [MemoryError()]
+
+    def fail(self: socketserver.TCPServer) -> object:
+        if faults:
+            raise faults.pop()
+        return accept(self)
+
+    monkeypatch.setattr(exposition_module, "_AGAIN_S", 0.05)
+    monkeypatch.setattr(socketserver.TCPServer, "get_request", fail)
+    assert httpx.get(f"{exposition.url}/health", timeout=5).json() == {"status": "ok"}
+    assert not faults

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
+from typing import cast
 
 import pytest
 from conftest import StartWorker
@@ -13,6 +15,8 @@ from tidewheel.task.outcome import Outcome
 from tidewheel.worker import Context, worker
 from tidewheel.worker.attempt import Attempt
 from tidewheel.worker.outbox import Outbox
+from tidewheel_services.worker import runners
+from tidewheel_services.worker.supervision import Supervisor
 
 
 def test_a_log_that_cannot_be_sent_on_costs_neither_the_result_nor_the_slot(
@@ -88,3 +92,30 @@ def test_a_thread_that_cannot_be_started_is_started_with_the_next_attempt(
     assert refused.wait(5)
     assert engine.success(engine.assign(python("answer"))) == 42
     assert engine.success(first) == 42
+
+
+class _Cold:
+    """An idle runner."""
+
+    def __init__(self, fault: Exception | None = None) -> None:
+        self.idle_since = 0.0
+        self.closed = threading.Event()
+        self._fault = fault
+
+    def close(self) -> None:
+        self.closed.set()
+        if self._fault is not None:
+            raise self._fault
+
+
+def test_a_runner_that_cannot_be_ended_keeps_no_other_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who ends idle runners ended of it, and all that were ever needed at once stayed."""
+    monkeypatch.setattr(runners, "IDLE_S", 0.04)
+    monkeypatch.setattr(runners, "WARM_MIN", 0)
+    pool = runners.RunnerPool(cast(Supervisor, None), Path(), {})
+    try:
+        for cold in (_Cold(OSError("a fault nobody foresaw")), _Cold()):
+            pool.give(cast(runners.Runner, cold))
+            assert cold.closed.wait(5)
+    finally:
+        pool.close()

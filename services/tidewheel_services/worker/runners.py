@@ -136,7 +136,10 @@ class RunnerPool:
 
     def _sweep(self) -> None:
         while not self._closing.wait(IDLE_S / 4):
-            self._empty(WARM_MIN, time.monotonic() - IDLE_S)
+            try:
+                self._empty(WARM_MIN, time.monotonic() - IDLE_S)
+            except Exception:  # whatever it is, the runners that grow cold later are to be ended too
+                _log.exception("an idle runner could not be ended")
 
     def _empty(self, keep: int, unused_since: float) -> None:
         """End the coldest, but for ``keep``."""
