@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from conftest import StartWorker
-from engine import Engine, python, run
 
+from tests.worker.conftest import StartWorker
+from tests.worker.engine import Engine, python, run
 from tidewheel.core.assignment import ActionSpec
 from tidewheel.task.outcome import Outcome
 from tidewheel.worker import Context, worker
