@@ -182,6 +182,33 @@ def test_what_failed_runs_again_and_history_stays(site: Site, engine: Log) -> No
         worker.stop(drain_s=1)
 
 
+def test_a_mark_says_what_stays_as_it_was_downstream_and_how_to_let_it_run(site: Site, engine: Log) -> None:
+    def fail() -> None:
+        raise ValueError("no such table")
+
+    worker = Worker(engine, {"default": 4}, {"fail": fail, "tell": lambda: None}, name="w4")
+    worker.start()
+    flow = (
+        "id: held\ntasks:\n  - {id: load, python: fail}\n  - {id: other, python: tell}\n"
+        "  - {id: after, python: tell, needs: [load]}\n  - {id: last, python: tell, needs: [after]}\n"
+    )
+    repeat = "tidewheel mark held r load success --clear-downstream"
+    try:
+        assert site.api.post("/api/v1/dags", content=flow, headers=YAML).status_code == 201
+        site.run("trigger", "held", "--run-id", "r")
+        assert site.ends("held", "r")["state"] == "failed"
+        assert site.shown("mark", "held", "r", "other", "skipped") == ["other: marked skipped"]
+        said = f"after, last stay upstream_failed; to let that run: {repeat}"
+        assert site.shown("mark", "held", "r", "load", "success") == ["load: marked success", said]
+        assert site.shown("mark", "held", "r", "load", "success") == ["load is marked so already", said]
+        assert site.ends("held", "r")["state"] == "failed"
+        assert len(site.shown(*repeat.split()[1:])) == 1
+        site.waits_for("held", "r", load="success", after="success", last="success")
+        assert site.ends("held", "r")["state"] == "success"
+    finally:
+        worker.stop(drain_s=1)
+
+
 def test_a_task_that_cannot_be_is_told_at_once(site: Site) -> None:
     answer = site.api.post("/api/v1/dags/shop/runs/r1/tasks/Load%20it/mark", json={"state": "success"})
     assert answer.status_code == 422, answer.text

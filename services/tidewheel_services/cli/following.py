@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Iterator
@@ -11,13 +12,17 @@ import typer
 
 from tidewheel_services.cli.client import Client
 from tidewheel_services.cli.faults import INTERRUPTED
-from tidewheel_services.cli.options import After, ApiUrl, Json, Limit, settings
+from tidewheel_services.cli.options import After, ApiUrl, Json, Limit, rfc3339, settings
 from tidewheel_services.cli.output import plain, write, write_json, write_list
 from tidewheel_services.cli.runs import Dag, Run
 
 _TASK_ENDED = ("success", "failed", "skipped", "upstream_failed", "cancelled")
 _LOOK_S = 0.5
+_NAMES_MAX = 5
+_INSTANTS = ("retry_at", "resume_at", "timeout_at")
 _SHOWN = (
+    "state",
+    "tasks",
     "reason",
     "message",
     "worker",
@@ -130,4 +135,15 @@ def _emit(text: str, stream: Any) -> None:
 def _body(body: Any) -> str:
     if not isinstance(body, dict):
         return ""
-    return ", ".join(f"{name}={body[name]}" for name in _SHOWN if body.get(name) not in (None, ""))
+    return ", ".join(f"{name}={_value(name, body[name])}" for name in _SHOWN if body.get(name) not in (None, ""))
+
+
+def _value(name: str, value: Any) -> str:
+    """Instants as people read them; of a list of tasks the first ones."""
+    if name in _INSTANTS and isinstance(value, int):
+        return rfc3339(value)
+    if name == "tasks" and isinstance(value, str):
+        names = json.loads(value)
+        more = f" and {len(names) - _NAMES_MAX:,} more" if len(names) > _NAMES_MAX else ""
+        return " ".join(names[:_NAMES_MAX]) + more
+    return str(value)

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+
+from tidewheel_services.cli.client import Client
+from tidewheel_services.cli.faults import CliError
+
+#: Tasks that one line names, and that are looked at for it.
+_NAMES_MAX = 5
+_LOOKED_AT_MAX = 1000
 
 
 def steps(found: Mapping[str, Any], task: str | None = None) -> Iterator[str]:
@@ -19,6 +26,40 @@ def steps(found: Mapping[str, Any], task: str | None = None) -> Iterator[str]:
     for what, command in commands:
         # The command stands last, so that it can be copied to the end of the line.
         yield f"  {what:<{width}}  {command}"
+
+
+def held_below(client: Client, marked: Mapping[str, Any], state: str) -> list[str]:
+    """What a mark leaves as it was: tasks downstream that did not run for the task, and the command that lets them. By
+    the API's answer to the mark, which stands also if no more is to be had."""
+    where = ("dags", marked["dag"], "runs", marked["run_id"])
+    try:
+        run = client.get(*where, position=marked["position"])
+        if not run["counts"].get("upstream_failed"):
+            return []
+        definition = client.get("dags", marked["dag"], "versions", run["version"])["definition"]
+        below = _downstream(definition["tasks"], marked["task"].partition("[")[0])
+        page = client.pages(*where, "tasks", limit=_LOOKED_AT_MAX, state="upstream_failed")
+        held = [task["task"] for task in page if task["task"].partition("[")[0] in below]
+    except CliError:
+        return []
+    if not held:
+        return []
+    more = f" and {len(held) - _NAMES_MAX:,} more" if len(held) > _NAMES_MAX else ""
+    stay = "stays" if len(held) == 1 else "stay"
+    command = _command("mark", marked, marked["task"], state, "--clear-downstream")
+    return [f"{', '.join(held[:_NAMES_MAX])}{more} {stay} upstream_failed; to let that run:  {command}"]
+
+
+def _downstream(tasks: Iterable[Mapping[str, Any]], name: str) -> set[str]:
+    needs = {task["id"]: task.get("needs", ()) for task in tasks}
+    found: set[str] = set()
+    ahead = [name]
+    while ahead:
+        upstream = ahead.pop()
+        fresh = {task for task, needed in needs.items() if upstream in needed} - found
+        found |= fresh
+        ahead += fresh
+    return found
 
 
 def _of_run(found: Mapping[str, Any], failed: list[str]) -> Iterator[tuple[str, str]]:

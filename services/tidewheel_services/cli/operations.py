@@ -9,6 +9,7 @@ import typer
 
 from tidewheel_services.cli.client import Client
 from tidewheel_services.cli.faults import UNREACHABLE, CliError
+from tidewheel_services.cli.mending import held_below
 from tidewheel_services.cli.options import ApiUrl, Json, settings
 from tidewheel_services.cli.output import write, write_json
 from tidewheel_services.cli.runs import Dag, InputPairs, Inputs, Run, Timeout, Wait, given_inputs, tell_started
@@ -45,10 +46,13 @@ def mark(
             raise CliError(f"--output is not JSON: {error}", UNREACHABLE) from None
     with Client(settings(api=api)) as client:
         answer = client.post("dags", dag, "runs", run_id, "tasks", task, "mark", body=body)
-    if as_json:
-        write_json(answer)
-    else:
+        if as_json:
+            write_json(answer)
+            return
         write(answer["message"] or f"{task}: marked {as_}")
+        if as_ != "failed" and not downstream:
+            for line in held_below(client, answer, as_):
+                write(line)
 
 
 def clear(
