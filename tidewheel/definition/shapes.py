@@ -20,6 +20,8 @@ from tidewheel.definition.templates import has_expression
 Schema = dict[str, Any]
 #: Authors' own keys, for anchors and notes.
 OWN_KEY: Final = "x-"
+#: Keys that a message names where none is near the unknown one.
+_NAMED_MAX: Final = 8
 _MOMENT_PATTERN: Final = "^\\d{4}-\\d{2}-\\d{2}([Tt ]\\d{2}:\\d{2}(:\\d{2})?([Zz]|[+-]\\d{2}:\\d{2})?)?$"
 _PERCENT_PATTERN: Final = "^([1-9][0-9]?|100)%$"
 _DURATION_PATTERN: Final = "^(\\d+d)?(\\d+h)?(\\d+m)?(\\d+s)?(\\d+ms)?$"
@@ -361,7 +363,8 @@ class Record:
 
     def read(self, node: Node, findings: Findings) -> Draft | None:
         if not isinstance(node, Mapping):
-            wrong_type(node, findings, f"{self.noun} as a mapping of keys")
+            such = f", such as {{{node.text}: …}}" if isinstance(node, Scalar) and node.text in self.keys else ""
+            wrong_type(node, findings, f"{self.noun} as a mapping of keys{such}")
             return None
         draft = Draft(node)
         for name, entry in node.entries.items():
@@ -372,12 +375,16 @@ class Record:
             elif name in self.later:
                 findings.add(node.keys[name], "not_supported_yet", f"{name!r} in {self.noun} is not supported yet")
             elif not name.startswith(OWN_KEY):
-                hint = did_you_mean(name, (*self.keys, *self.later))
+                hint = did_you_mean(name, (*self.keys, *self.later)) or self._few_keys()
                 findings.add(node.keys[name], "unknown_key", f"unknown key {name!r} in {self.noun}{hint}")
         for name, key in self.keys.items():
             if key.required and name not in node.entries:
                 findings.add(node, "missing_key", f"{self.noun} needs the key {name!r}: {key.doc}")
         return draft
+
+    def _few_keys(self) -> str:
+        """The keys that there are, if one can read them at a glance."""
+        return f"; its keys are {', '.join(self.keys)}" if 0 < len(self.keys) <= _NAMED_MAX else ""
 
     def schema(self) -> Schema:
         schema: Schema = {

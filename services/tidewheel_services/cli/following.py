@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from tidewheel_services.cli.client import Client
-from tidewheel_services.cli.faults import INTERRUPTED
+from tidewheel_services.cli.faults import INTERRUPTED, UNREACHABLE, CliError
 from tidewheel_services.cli.options import After, ApiUrl, Json, Limit, rfc3339, settings
 from tidewheel_services.cli.output import plain, write, write_json, write_list
 from tidewheel_services.cli.runs import Dag, Run
@@ -40,7 +41,9 @@ _SHOWN = (
 def logs(
     dag: Dag,
     run_id: Run,
-    task: Annotated[str, typer.Argument(help="The task's id.", show_default=False)],
+    task: Annotated[
+        str | None, typer.Argument(help="The task's id; needed if the run has several.", show_default=False)
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="As it is written, until the task has ended.")] = False,
     attempt: Annotated[
         int | None, typer.Option("--attempt", min=1, help="Default: the newest.", show_default=False)
@@ -50,6 +53,7 @@ def logs(
 ) -> None:
     """Print what a task wrote."""
     with Client(settings(api=api)) as client:
+        task = task or _only_task(client, dag, run_id)
         if as_json:
             number = attempt or client.get("dags", dag, "runs", run_id, "tasks", task)["attempt"]
             write_json(list(_chunks(client, (dag, run_id, task), number, -1)))
@@ -91,6 +95,17 @@ def events(
         ),
         "no events",
     )
+
+
+def _only_task(client: Client, dag: str, run_id: str) -> str:
+    found = list(client.pages("dags", dag, "runs", run_id, "tasks", limit=1000))
+    if len(found) == 1:
+        return str(found[0]["task"])
+    # Whose log is wanted most stands first.
+    found.sort(key=lambda task: task["state"] != "failed")
+    more = f" and {len(found) - _NAMES_MAX:,} more" if len(found) > _NAMES_MAX else ""
+    named = ", ".join(f"{task['task']} ({task['state']})" for task in found[:_NAMES_MAX])
+    raise CliError(f"say whose log, `tidewheel logs {shlex.join([dag, run_id])} TASK`: {named}{more}", UNREACHABLE)
 
 
 def _print_logs(client: Client, where: tuple[str, str, str], attempt: int | None, follow: bool) -> None:

@@ -15,7 +15,7 @@ from tidewheel_services.cli.definitions import show_mistakes, show_passed_over
 from tidewheel_services.config import Settings
 from tidewheel_services.process_log import log_to_stderr
 from tidewheel_services.standalone.deploying import Deployer, Told
-from tidewheel_services.standalone.engine import CannotRun, Engine
+from tidewheel_services.standalone.engine import DRAIN_S, CannotRun, Engine
 
 __all__ = ["CannotRun", "run_dev"]
 
@@ -48,7 +48,7 @@ def run_dev(directory: Path, *, port: int, slots: int, verbose: bool, stop: thre
             while not stop.wait(SOON_S if deployer.waiting else LOOK_S) and not engine.failed.is_set():
                 _tell(terminal, deployer.look())
     finally:
-        terminal.print("stopping")
+        terminal.print(f"stopping; tasks have {DRAIN_S:g} s to end, or run again at the next start")
         engine.stop()
     if engine.failed.is_set():
         raise CannotRun(engine.why)
