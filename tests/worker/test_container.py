@@ -158,7 +158,7 @@ def test_a_cancelled_one_is_gone_when_the_end_is_reported(
     wait_until(lambda: written(marker), "the container runs", 30)
     engine.stop(task, cancel=True)
     assert isinstance(engine.ending(task, 30), ReportCancelled)
-    assert not alive(int(marker.read_text()))
+    wait_until(lambda: not alive(int(marker.read_text())), "what ran in it is gone")
     assert (state / "removed").exists()
 
 
@@ -177,7 +177,7 @@ def test_a_killed_command_leaves_no_container(
     os.killpg(mine[0], signal.SIGKILL)
     failure = engine.failure(task, 30)
     assert failure.kind == "signal"
-    assert not alive(int(marker.read_text()))
+    wait_until(lambda: not alive(int(marker.read_text())), "what ran in it is gone")
 
 
 def test_without_an_engine_the_reason_is_clear(
