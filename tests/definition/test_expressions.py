@@ -105,9 +105,11 @@ def test_results_are_plain_json(source: str, value: Any) -> None:
     [
         ("inputs.nope", "inputs has no field 'nope'"),
         ("inputs.n.deeper", "inputs.n is a number, it has no field 'deeper'"),
+        ("inputs.n.deeper > 3", "inputs.n is a number, it has no field 'deeper'"),
+        ("size(inputs.n.a.b) + 1", "inputs.n is a number, it has no field 'a'"),
+        ("[1].exists(x, x.a > inputs.n)", "SELECT"),
         ("inputs.none.deeper", "inputs.none is null"),
         ("inputs.nope + 1", 'Key not found in map : "nope"'),
-        ("inputs.n.deeper + 1", "SELECT"),
         ("tasks.nope.output", "there is no task 'nope'"),
         ("tasks.nope.output + 1", "there is no task 'nope'"),
         ("tasks", "followed by the id of one task"),

@@ -205,6 +205,8 @@ def test_a_mark_says_what_stays_as_it_was_downstream_and_how_to_let_it_run(site:
         assert len(site.shown(*repeat.split()[1:])) == 1
         whose = CliRunner().invoke(app, ["logs", "held", "r", "--api", str(site.api.base_url)])
         assert whose.exit_code == 2 and "`tidewheel logs held r TASK`: " in whose.stderr
+        newest = CliRunner().invoke(app, ["logs", "held", "--api", str(site.api.base_url)])
+        assert newest.stderr == whose.stderr
         assert "other (skipped)" in whose.stderr and site.shown("show", "held")[0].startswith("held r ")
         site.waits_for("held", "r", load="success", after="success", last="success")
         assert site.ends("held", "r")["state"] == "success"

@@ -39,6 +39,9 @@ _SHOWN_MAX: Final = 200
 SECRET: Final = re.compile(r"secrets\.([A-Za-z_][A-Za-z0-9_]*)")
 _CODE_PREFIX: Final = re.compile(r"^(?:[A-Z_]+: )+")
 _CODE_SUFFIX: Final = re.compile(r" \[[A-Z_]+\]$")
+#: What the library says of a field that is asked of a number, a text, null; and what is said here instead.
+_NO_FIELDS: Final = "SELECT to non-message"
+_HAS_NONE: Final = ", it has no field"
 _PLAIN_TYPES: Final = frozenset({"BOOL", "INT", "UINT", "STRING"})
 _ROOTS: Final = ("inputs", "run", "tasks", "env")
 
@@ -110,7 +113,8 @@ class CelEvaluator:
             value = compiled.program.eval(data=_needed(compiled.needs, scope))
             return _to_json(value)
         except _Cause as cause:
-            raise _error(source, str(cause)) from None
+            fieldless = _fieldless(compiled.needs, scope) if _NO_FIELDS in str(cause) else ""
+            raise _error(source, fieldless or str(cause)) from None
         except Exception as error:  # whatever the library or a value of a foreign type comes up with
             raise _error(source, _readable(str(error))) from error
 
@@ -197,12 +201,23 @@ def _look_up(reference: Reference, scope: Scope) -> Any:
         field = reference.path[index]
         if not isinstance(value, Mapping):
             parent = ".".join((reference.root, *reference.path[:index]))
-            raise _Cause(f"{parent} is {_named(value)}, it has no field {field!r}")
+            raise _Cause(f"{parent} is {_named(value)}{_HAS_NONE} {field!r}")
         if field not in value:
             parent = ".".join((reference.root, *reference.path[:index]))
             raise _Cause(f"{parent} has no field {field!r}")
         value = value[field]
     return dict(value) if isinstance(value, Mapping) else value
+
+
+def _fieldless(mentioned: tuple[Reference, ...], scope: Scope) -> str:
+    """Which mentioned value a field is asked of that can have none, such as the output of a task that gave none."""
+    for reference in mentioned:
+        try:
+            _look_up(reference, scope)
+        except _Cause as cause:
+            if _HAS_NONE in str(cause):
+                return str(cause)
+    return ""
 
 
 def _needed(mentioned: tuple[Reference, ...], scope: Scope) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from tidewheel_services.cli.client import Client
 from tidewheel_services.cli.faults import INTERRUPTED, UNREACHABLE, CliError
 from tidewheel_services.cli.options import After, ApiUrl, Json, Limit, rfc3339, settings
 from tidewheel_services.cli.output import plain, write, write_json, write_list
-from tidewheel_services.cli.runs import Dag, Run
+from tidewheel_services.cli.runs import Dag, RunOrNewest, newest_run
 
 _TASK_ENDED = ("success", "failed", "skipped", "upstream_failed", "cancelled")
 _LOOK_S = 0.5
@@ -40,7 +40,7 @@ _SHOWN = (
 
 def logs(
     dag: Dag,
-    run_id: Run,
+    run_id: RunOrNewest = None,
     task: Annotated[
         str | None, typer.Argument(help="The task's id; needed if the run has several.", show_default=False)
     ] = None,
@@ -53,6 +53,7 @@ def logs(
 ) -> None:
     """Print what a task wrote."""
     with Client(settings(api=api)) as client:
+        run_id = run_id or newest_run(client, dag)
         task = task or _only_task(client, dag, run_id)
         if as_json:
             number = attempt or client.get("dags", dag, "runs", run_id, "tasks", task)["attempt"]

@@ -15,6 +15,7 @@ from tidewheel_services.cli.output import plain, state, took, write, write_json,
 
 Dag = Annotated[str, typer.Argument(help="The DAG's id.", show_default=False)]
 Run = Annotated[str, typer.Argument(help="The run's id.", show_default=False)]
+RunOrNewest = Annotated[str | None, typer.Argument(help="The run's id. Default: the newest.", show_default=False)]
 InputPairs = Annotated[
     list[str] | None,
     typer.Option("--input", "-i", help="NAME=VALUE; VALUE is JSON if it can be, else text.", show_default=False),
@@ -120,6 +121,13 @@ def cancel(
         write_json(answer)
     else:
         write(answer["message"] or "cancel requested")
+
+
+def newest_run(client: Client, dag: str) -> str:
+    """The id of the DAG's newest run. Raises ``CliError``."""
+    for run in client.pages("dags", dag, "runs", limit=1):
+        return str(run["run_id"])
+    raise CliError(f"DAG '{dag}' has no run yet; start one with `tidewheel trigger {dag}`")
 
 
 def wait_for(client: Client, dag: str, run_id: str, position: str, timeout: float | None) -> dict[str, Any]:

@@ -11,10 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from tidewheel_services.cli.client import Client
-from tidewheel_services.cli.faults import CliError
 from tidewheel_services.cli.options import ApiUrl, Json, settings
 from tidewheel_services.cli.output import write, write_json
-from tidewheel_services.cli.runs import Dag
+from tidewheel_services.cli.runs import Dag, RunOrNewest, newest_run
 
 _ENDED = ("success", "failed", "cancelled")
 #: Runs that a run asked for, and what people did about it, as many as are shown.
@@ -28,7 +27,7 @@ _OUTPUT_CHARS = 300
 
 def show(
     dag: Dag,
-    run_id: Annotated[str | None, typer.Argument(help="The run's id. Default: the newest.", show_default=False)] = None,
+    run_id: RunOrNewest = None,
     task: Annotated[
         str | None,
         typer.Argument(help="Only this task, with its output; an instance is TASK[INDEX].", show_default=False),
@@ -41,7 +40,7 @@ def show(
 ) -> None:
     """Show a run: its tasks, their attempts, a timeline, what it waits for. Or one of its tasks, with its output."""
     with Client(settings(api=api)) as client:
-        run_id = run_id or _newest(client, dag)
+        run_id = run_id or newest_run(client, dag)
         if task is not None:
             _show_task(client, (dag, run_id, task), limit, as_json)
             return
@@ -50,12 +49,6 @@ def show(
             write_json(shown)
         else:
             show_details(client, shown)
-
-
-def _newest(client: Client, dag: str) -> str:
-    for run in client.pages("dags", dag, "runs", limit=1):
-        return str(run["run_id"])
-    raise CliError(f"DAG '{dag}' has no run yet; start one with `tidewheel trigger {dag}`")
 
 
 def details(client: Client, dag: str, run_id: str) -> dict[str, Any]:
