@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,3 +36,30 @@ def test_a_part_that_fails_says_of_what(tmp_path: Path, fault: Exception, why: s
     assert [line["part"] for line in lines if line["log_level"] == "error" and line.get("exc_info")] == [
         "waiter"
     ] * traces
+
+
+START = """
+import sys, threading
+from pathlib import Path
+from tidewheel_services.standalone.engine import Engine
+
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith("tidewheel") and threading.current_thread() is not threading.main_thread():
+            print("late", threading.current_thread().name, name)
+
+sys.meta_path.insert(0, Watch())
+engine = Engine(Path(sys.argv[1]) / "state", Path(sys.argv[1]), port=0, slots=1, throwaway=True)
+engine.start()
+engine.stop()
+print("started")
+"""
+
+
+def test_no_part_imports_while_others_do(tmp_path: Path) -> None:
+    """Two threads that imported what imports each other: `deadlock detected by _ModuleLock`, and nothing started."""
+    done = subprocess.run(
+        [sys.executable, "-c", START, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0 and "started" in done.stdout, done.stderr
+    assert not [line for line in done.stdout.splitlines() if line.startswith("late ")]

@@ -8,6 +8,7 @@ and write, so the interpreter's lock is no bound at this size.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import socket
 import threading
 from collections.abc import Callable, Iterable
@@ -37,6 +38,20 @@ POSTGRES_LOOK_S = (1.0, 5.0)
 STOP_S = 20.0
 #: What a stop leaves running tasks; after it they are handed back, and run again at the next start.
 DRAIN_S = 5.0
+
+#: What the parts' threads import. Threads that import at one time what imports each other can deadlock, which Python
+#: ends with a fault in one of them; so all of it is there before the first one starts.
+PARTS = (
+    "tidewheel.log.sqlite.feed",
+    "tidewheel_projections.projector",
+    "tidewheel_services.api.app",
+    "tidewheel_services.listener.main",
+    "tidewheel_services.notifier.notifier",
+    "tidewheel_services.notifier.targets",
+    "tidewheel_services.scheduler.main",
+    "tidewheel_services.waiter.main",
+    "tidewheel_services.worker.main",
+)
 
 _log = structlog.get_logger("tidewheel.standalone")
 
@@ -126,6 +141,8 @@ class Engine:
         with contextlib.ExitStack() as undo:
             undo.callback(listener.close)
             self._open()
+            for module in PARTS:
+                importlib.import_module(module)
             undo.pop_all()
         self._run("scheduler", self._schedule)
         self._run("projector", self._project_events)
