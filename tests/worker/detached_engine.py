@@ -38,8 +38,9 @@ def run(words: list[str]) -> int:
     place = next(volume.partition(":")[0] for volume in given.volume if volume.endswith(":/tidewheel"))
     env["TIDEWHEEL_OUTPUT"] = env["TIDEWHEEL_OUTPUT"].replace("/tidewheel", place)
     command = [given.entrypoint, *given.command] if given.entrypoint else given.command
-    child = subprocess.Popen(command, env=env, start_new_session=True)
-    (STATE / given.name).write_text(str(child.pid))
+    # What runs can be removed by its name from its first moment on.
+    named = ["/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"', str(STATE / given.name), *command]
+    child = subprocess.Popen(named, env=env, start_new_session=True)
     (STATE / "arguments").write_text("\n".join(sys.argv[1:]))
     signal.signal(signal.SIGTERM, lambda *_: os.killpg(child.pid, signal.SIGTERM))
     status = child.wait()
