@@ -101,3 +101,18 @@ def test_a_service_that_answers_a_byte_at_a_time_is_left(monkeypatch: pytest.Mon
         begun = time.monotonic()
         assert Poller(KnownSecrets(), CelEvaluator()).look(polled) == NotYet("no whole answer within 0.5 s")
         assert time.monotonic() - begun < 5
+
+
+def test_what_is_under_way_ends_when_the_waiter_does() -> None:
+    """Else its process lived on for as long as the slowest service answers."""
+    poller, found = Poller(KnownSecrets(), CelEvaluator()), list[Look]()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        polled = Polled(HttpSpec(method="GET", url=f"http://127.0.0.1:{server.getsockname()[1]}/"), 1_000)
+        asking = threading.Thread(target=lambda: found.append(poller.look(polled)))
+        asking.start()
+        connection, _ = server.accept()
+        with connection:
+            assert connection.recv(4)
+            poller.cut()
+            asking.join(10)
+    assert [type(one) for one in found] == [NotYet]

@@ -66,6 +66,14 @@ class Poller:
         self._evaluator = evaluator
         # Loading the certificates takes longer than a request.
         self._tls = ssl.create_default_context()
+        self._lines: set[Line] = set()
+        self._lines_lock = threading.Lock()
+
+    def cut(self) -> None:
+        """End the requests under way; their looks give that there was no answer."""
+        with self._lines_lock:
+            for line in self._lines:
+                line.stop(StopReason.GIVE_UP)
 
     def look(self, polled: Polled) -> Look:
         """Ask once."""
@@ -74,10 +82,9 @@ class Poller:
             headers = resolve_all(request.headers, self._secrets)
         except SecretUnavailable as error:
             return Hopeless(str(error))
-        line = Line()
         try:
             with (
-                _cutting(line),
+                self._line() as line,
                 httpx.Client(
                     verify=self._tls, timeout=httpx.Timeout(READ_S, connect=CONNECT_S), follow_redirects=True
                 ) as client,
@@ -88,10 +95,30 @@ class Poller:
                 return self._judged(polled, response, _body(response))
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, UnicodeEncodeError) as error:
             return Hopeless(f"the request cannot be made: {error}")
-        except (httpx.HTTPError, Cut) as error:
-            if line.stopped:
-                return NotYet(f"no whole answer within {LOOK_S:g} s")
+        except Cut:
+            return NotYet(f"no whole answer within {LOOK_S:g} s")
+        except httpx.HTTPError as error:
             return NotYet(f"no answer: {error or type(error).__name__}")
+
+    @contextlib.contextmanager
+    def _line(self) -> Iterator[Line]:
+        """The line of one request, cut after ``LOOK_S``; whatever its cutting leads to is a ``Cut``."""
+        line = Line()
+        clock = threading.Timer(LOOK_S, line.stop, (StopReason.TIMEOUT,))
+        clock.daemon = True
+        clock.start()
+        with self._lines_lock:
+            self._lines.add(line)
+        try:
+            yield line
+        except httpx.HTTPError:
+            if line.stopped:
+                raise Cut from None
+            raise
+        finally:
+            clock.cancel()
+            with self._lines_lock:
+                self._lines.discard(line)
 
     def _judged(self, polled: Polled, response: httpx.Response, body: bytes) -> Look:
         if len(body) > BODY_BYTES_MAX:
@@ -108,18 +135,6 @@ class Poller:
         if not wanted:
             return NotYet(f"answered {response.status_code}")
         return Came(self._secrets.masker.mask(_output(names)))
-
-
-@contextlib.contextmanager
-def _cutting(line: Line) -> Iterator[None]:
-    """Cut the line if what is done meanwhile takes longer than ``LOOK_S``."""
-    clock = threading.Timer(LOOK_S, line.stop, (StopReason.TIMEOUT,))
-    clock.daemon = True
-    clock.start()
-    try:
-        yield
-    finally:
-        clock.cancel()
 
 
 def _body(response: httpx.Response) -> bytes:

@@ -101,6 +101,7 @@ class Waiter:
             self.working = False
             self._records.close()
             threads.shutdown(wait=False, cancel_futures=True)
+            self._poller.cut()  # the process ends once they have
             producer.close()
             connection.close()
 
