@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import mapped
 import msgspec
 import pytest
 
+from tests.core import mapped
 from tests.core.mapped import CEL, WHERE, fail, kinds, lease, succeed
 from tests.core.scenes import NOW, task
 from tidewheel.core import commands as c
