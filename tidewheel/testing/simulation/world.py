@@ -308,8 +308,11 @@ class TroubledWorld(World):
             pass
         return True
 
-    def settle(self, rounds_max: int = 10_000) -> None:
-        """Let everybody act, one after the other, until nothing happens at this instant."""
+    def settle(self, rounds_max: int = 100_000) -> None:
+        """Let everybody act, one after the other, until nothing happens at this instant.
+
+        In seed 18878 that takes 80 sub-workflows that each start a chain of 16 runs, one at a time, a record a turn.
+        """
         quiet = 0
         for _ in range(rounds_max):
             acted = False
