@@ -161,10 +161,13 @@ class Hub:
 
     def _placed(self, record: Append) -> Append:
         """The record with its partition: what cannot be written must fail here, not for all in the background."""
-        partition = partition_of(record.key, self.partitions) if record.partition is None else record.partition
+        partition = self._partition_of(record)
         if (record.topic, partition) not in self._places:
             raise LogError(f"{self.path} has no {record.topic}/{partition}")
-        return Append(record.topic, record.key, record.value, record.headers, partition)
+        return record if record.partition is not None else msgspec.structs.replace(record, partition=partition)
+
+    def _partition_of(self, record: Append) -> int:
+        return partition_of(record.key, self.partitions) if record.partition is None else record.partition
 
     def _has_room(self) -> bool:
         return len(self._queue) < _QUEUE_MAX and self._queued_bytes < _QUEUE_BYTES_MAX
@@ -230,8 +233,7 @@ class Hub:
         now = time.time_ns() // 1_000_000
         rows: list[tuple[object, ...]] = []
         for record in appends:
-            partition = partition_of(record.key, self.partitions) if record.partition is None else record.partition
-            name = (record.topic, partition)
+            name = (record.topic, self._partition_of(record))
             place = self._places[name]
             offset = last.get(name, self.ends[place] - 1) + 1
             last[name] = offset
